@@ -1,0 +1,1 @@
+"""System checks: settings that cannot work are named before anything runs."""

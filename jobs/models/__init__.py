@@ -1,0 +1,17 @@
+"""The rows of Jobsite: one noun or a close pair a module."""
+
+from jobs.models.attempt import Attempt, AttemptCap
+from jobs.models.command import Command
+from jobs.models.dead_letter import DeadLetter
+from jobs.models.job import Job
+from jobs.models.key import Key
+from jobs.models.line import ClaimLine
+from jobs.models.receipt import Artifact, Receipt
+from jobs.models.target import Target
+from jobs.models.tenancy import Limits, Tenant, Workspace
+from jobs.models.worker import Leader, Worker
+
+__all__ = [
+    "Artifact", "Attempt", "AttemptCap", "ClaimLine", "Command", "DeadLetter", "Job", "Key", "Leader", "Limits",
+    "Receipt", "Target", "Tenant", "Worker", "Workspace",
+]

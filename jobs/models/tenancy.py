@@ -1,0 +1,77 @@
+"""Workspaces and the tenants inside them: the isolation boundary and whose work it is."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from jobs.clock import Now
+
+
+class Workspace(models.Model):
+    """The isolation boundary: nothing in one workspace sees anything of another."""
+
+    id = models.BigAutoField(primary_key=True)
+    slug = models.SlugField(max_length=64, unique=True)
+    name = models.CharField(max_length=200, blank=True, default="")
+    create_requires_grant = models.BooleanField(default=False, db_comment="Enqueue demands the conductor role (E2)")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "jobs_workspace"
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Tenant(models.Model):
+    """The subject inside a workspace whose work it is; takes turns and has caps. One per workspace is untenanted."""
+
+    id = models.BigAutoField(primary_key=True)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="tenants")
+    subject = models.CharField(max_length=255, null=True, db_comment="Null: the workspace's one system tenant")
+    revision = models.BigIntegerField(default=0, db_comment="A hint raised after commit, never inside a move (E2)")
+    archived_at = models.DateTimeField(null=True, db_comment="Set: no new jobs (B37)")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "jobs_tenant"
+        constraints = [
+            models.UniqueConstraint(fields=["workspace", "subject"], name="tenant_subject_once"),
+            models.UniqueConstraint(fields=["workspace"], condition=models.Q(subject=None), name="tenant_system_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.subject or f"({self.workspace_id})"
+
+
+class Limits(models.Model):
+    """The limits of a workspace (tenant null) or of one tenant; null means unlimited, or the workspace's word (C36, C37)."""
+
+    id = models.BigAutoField(primary_key=True)
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="limits")
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="limits")
+    tenant_concurrency = models.PositiveIntegerField(null=True, db_comment="Most running jobs of a tenant (C9)")
+    exclusive_group_max = models.PositiveIntegerField(null=True, db_comment="Most running of a group (C11); null: unlimited")
+    exclusive_group_scope = models.CharField(max_length=16, null=True, db_comment="tenant (null) or workspace (E2)")
+    tenant_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of a tenant (C10)")
+    workspace_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of the workspace (C10)")
+    max_attempts_cap = models.PositiveIntegerField(null=True, db_comment="Largest max_attempts a request may ask (C13)")
+    claim_max_wait_s = models.PositiveIntegerField(null=True, db_comment="Longest wait of a claim (C31)")
+    release_max_delay_s = models.PositiveIntegerField(null=True, db_comment="Longest delay of a release (C32)")
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "jobs_limits"
+        verbose_name_plural = "limits"
+        constraints = [
+            models.UniqueConstraint(fields=["workspace"], condition=models.Q(tenant=None), name="limits_workspace_once"),
+            models.CheckConstraint(
+                condition=models.Q(exclusive_group_scope=None) | models.Q(exclusive_group_scope__in=["tenant", "workspace"]),
+                name="limits_scope_known"),
+            models.CheckConstraint(
+                condition=models.Q(tenant_concurrency=None) | models.Q(tenant_concurrency__gte=1),
+                name="limits_tenant_concurrency_positive"),
+            models.CheckConstraint(
+                condition=models.Q(exclusive_group_max=None) | models.Q(exclusive_group_max__gte=1),
+                name="limits_exclusive_group_max_positive"),
+        ]

@@ -1,0 +1,150 @@
+"""What happens to a job after an attempt ended: again, and after how long, or never (REQUIREMENTS E4).
+
+Pure arithmetic over values; spans are whole microseconds and the moment `now` comes from the statement
+that locked the row. The order in which reasons are tried is the order of E4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs.errors import Invalid, Refused
+
+TERMINAL_CODES = frozenset({
+    "budget_exhausted", "secret_in_diff", "duration_exceeded", "invalid_persisted_input", "no_handler",
+})
+TERMINAL_SUFFIX = "_refused"
+MAX_RELEASES = 100
+MAX_INTERRUPTIONS = 100
+SECOND = 1_000_000
+
+
+class TooManyReleases(Refused):
+    """This job was given back too often in its present chain."""
+
+    code = "too_many_releases"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and after which wait a failed job runs again; delays in seconds (C13, E4).
+
+    `retry_on` lists the reason codes that may be retried; None means every retryable failure.
+    """
+
+    max_attempts: int = 5
+    base_delay_s: float = 5.0
+    max_delay_s: float = 300.0
+    retry_on: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        faults = [
+            {"field": field, "message": message}
+            for field, message, wrong in (
+                ("max_attempts", "must be a whole number of at least 1",
+                 isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int) or self.max_attempts < 1),
+                ("base_delay_s", "must be more than 0", not self.base_delay_s > 0),
+                ("max_delay_s", "must not be below base_delay_s", not self.max_delay_s >= self.base_delay_s),
+            )
+            if wrong
+        ]
+        if faults:
+            raise Invalid("The retry policy is not valid.", code="invalid_retry_policy", faults=faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a locked job row says about its chain: the policy's columns and the counters so far."""
+
+    max_attempts: int | None
+    base_delay_us: int
+    max_delay_us: int
+    retry_on: tuple[str, ...] | None
+    failures: int
+    lapses: int
+    releases: int
+    interruptions: int
+    lapse_counts: bool
+    max_lapses: int
+    deadline_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Back to queued after `after_us`; `failure` says whether retry budget was used."""
+
+    after_us: int
+    failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """No further attempt in this chain; `letter` is the dead letter's reason."""
+
+    letter: str
+    failure: bool = True
+
+
+Decision = Again | Over
+
+
+def is_terminal(code: str) -> bool:
+    """Whether failures with this code are never retried (C17)."""
+    return code in TERMINAL_CODES or code.endswith(TERMINAL_SUFFIX)
+
+
+def backoff_us(n: int, base_us: int, max_us: int, jitter: float) -> int:
+    """The wait before the attempt after the n-th failure: min(max, base x 2^(n-1)), jittered to [half, whole] (C16)."""
+    shift = max(0, n - 1)
+    whole = max_us if shift >= max_us.bit_length() else min(max_us, base_us << shift)
+    half = whole - whole // 2
+    return half + int((whole // 2) * min(max(jitter, 0.0), 1.0))
+
+
+def _again_or_late(budget: Budget, after_us: int, now: datetime, failure: bool) -> Decision:
+    if budget.deadline_at is not None:
+        left_us = (budget.deadline_at - now).total_seconds() * SECOND
+        if after_us >= left_us:
+            return Over("deadline_exceeded", failure)
+    return Again(after_us, failure)
+
+
+def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jitter: float) -> Decision:
+    """What a reported failure means (C13 to C21, E4)."""
+    n = budget.failures + 1
+    if not retryable or is_terminal(code):
+        return Over("terminal_error")
+    if budget.max_attempts is None or (budget.retry_on is not None and code not in budget.retry_on):
+        return Over("retry_not_allowed")
+    if n >= budget.max_attempts:
+        return Over("attempts_exhausted")
+    return _again_or_late(budget, backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter), now, True)
+
+
+def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
+    """What a lapsed lease means: a failure unless the definition says otherwise, bounded by max_lapses (C35, E4)."""
+    lapses = budget.lapses + 1
+    counts = budget.lapse_counts and budget.max_attempts is not None
+    if lapses >= budget.max_lapses:
+        return Over("quarantined", counts)
+    if counts and budget.max_attempts is not None and budget.failures + 1 >= budget.max_attempts:
+        return Over("attempts_exhausted", True)
+    after = 0 if lapses == 1 else backoff_us(lapses - 1, budget.base_delay_us, budget.max_delay_us, jitter)
+    return _again_or_late(budget, after, now, counts)
+
+
+def after_release(budget: Budget, after_us: int, now: datetime) -> Again:
+    """A holder gave the job back; refused when done too often or beyond the deadline (C32, E4, E8)."""
+    if budget.releases >= MAX_RELEASES:
+        raise TooManyReleases(f"A job may be released {MAX_RELEASES} times in a chain.", retry_after_s=60)
+    if isinstance(_again_or_late(budget, after_us, now, False), Over):
+        raise Invalid("The job's deadline lies before the end of this delay.", field="delay_s", code="invalid_release")
+    return Again(after_us)
+
+
+def after_interruption(budget: Budget, after_us: int, now: datetime, jitter: float) -> Decision:
+    """A holder could not go on; uncounted up to a bound, then a failure (E4)."""
+    if budget.interruptions >= MAX_INTERRUPTIONS:
+        return after_failure(budget, "interrupted_too_often", True, now, jitter)
+    return Again(after_us)

@@ -1,0 +1,104 @@
+"""The duties that keep the claim honest: promotion, lapsed leases, deadlines, lost releases, empty lines.
+
+Each is a `tick(limit) -> did_work` in a short transaction of its own; every claimer calls the ones that its own
+claims depend on, and the loops call them all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from jobs import clock
+from jobs.conf import conf
+from jobs.leases import heartbeat_s
+from jobs.store import admission, due
+from jobs.store.moves import Moved
+from jobs.store.sql import durable, rows
+
+BY = "loop:recovery"
+PROMOTE = 500
+BATCH = 200
+
+
+def promote(limit: int = PROMOTE) -> bool:
+    """Let due jobs into the claim; true when there may be more."""
+    return durable(lambda: due.promote(limit)) >= limit
+
+
+def deadlines(limit: int = BATCH) -> bool:
+    """Fail queued jobs past their deadline or out of claims; true when something was done."""
+    return bool(durable(lambda: due.expire(limit, BY))) | bool(durable(lambda: due.exhaust(limit, BY)))
+
+
+class Recovery:
+    """Hands lapsed jobs out again; stands still after an outage, so that it does not lapse the whole fleet (E8)."""
+
+    def __init__(self) -> None:
+        self._after = due.FIRST
+        self._last = clock.monotonic()
+        self._hold_until = 0.0
+
+    def tick(self, limit: int = BATCH) -> bool:
+        """Look at one batch of live attempts and end the lapsed ones; true when some were."""
+        if self._stand_still():
+            return False
+        grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
+        found, after = due.lapsed(grace_us, self._after, limit)
+        self._after = after or due.FIRST
+        if not found:
+            return False
+        return any(isinstance(a, Moved) for a in durable(lambda: due.lapse(found, grace_us, BY)))
+
+    def run(self, limit: int = BATCH) -> int:
+        """One full pass over the live attempts; how many were ended."""
+        ended, self._after = 0, due.FIRST
+        while True:
+            ended += self.tick(limit)
+            if self._after == due.FIRST:
+                return ended
+
+    def _stand_still(self) -> bool:
+        quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
+        here = clock.monotonic()
+        if here - self._last > quiet:
+            self._hold_until = here + quiet
+        self._last = here
+        return here < self._hold_until or server_age() < timedelta(seconds=quiet)
+
+
+def server_age() -> timedelta:
+    """How long the database server has been up."""
+    started, now = rows("SELECT pg_postmaster_start_time(), statement_timestamp()")[0]
+    age: timedelta = now - started
+    return age
+
+
+class Repair:
+    """Brings back what a lost release left behind: parked tenants with room, held jobs of groups with room."""
+
+    def __init__(self) -> None:
+        self._tenant = 0
+        self._group = (0, "")
+
+    def tick(self, limit: int = BATCH) -> bool:
+        """One bounded look at each; true when something was repaired."""
+        lines, self._tenant = durable(lambda: admission.repair_lines(self._tenant, limit))
+        jobs, self._group = durable(lambda: admission.repair_groups(self._group, limit))
+        return bool(lines or jobs)
+
+
+class Closing:
+    """Takes tenants without claimable work out of the rotation, in the background and a batch at a time."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def tick(self, limit: int = 500) -> bool:
+        """Look at one batch of lines; true while there are more to look at."""
+        _, self._after = durable(lambda: admission.close_lines(self._after, limit))
+        return self._after != 0
+
+
+def now() -> datetime:
+    """The database's moment."""
+    return clock.now()

@@ -1,0 +1,125 @@
+"""The words of a request, checked one by one: where it goes, and what each option may say.
+
+Every refusal names the field and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jobs.conf import conf
+from jobs.errors import Invalid
+from jobs.services import tenancy
+from jobs.store import lookup
+
+KEY_LIMIT = 200
+TARGET_LIMIT = 512
+AGENT_LIMIT = 64
+MAX_DELAY_S = 366 * 86_400
+MAX_SPAN_S = 2_000_000
+US = 1_000_000
+_PRINTABLE = re.compile(r"[\x20-\x7e]{1,200}\Z")
+_EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}\Z")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\Z")
+RESERVED = frozenset({"dead-letters", "batch", "events", "stats", "bulk", "schema", "docs"})
+
+
+class Place(NamedTuple):
+    """Where a job goes: the tenant of a workspace."""
+
+    workspace_id: int
+    tenant_id: int
+    archived: bool
+
+
+def place(workspace: str | None, tenant: str | None) -> Place:
+    """The tenant of a workspace, made on first use; raises NotFound for an unknown workspace."""
+    slug = workspace or conf().WORKSPACE
+    found = lookup.place(slug, tenant)
+    if found is None:
+        tenancy.tenant(tenancy.workspace(slug), tenant, make=True)
+        found = lookup.place(slug, tenant)
+    assert found is not None
+    return Place(*found)
+
+
+def queue(asked: str | None, own: str) -> str:
+    """A queue that this site knows; raises Invalid naming the nearest (A4)."""
+    if asked is None:
+        return own
+    if not isinstance(asked, str) or asked not in conf().QUEUES:
+        near = difflib.get_close_matches(str(asked), conf().QUEUES, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(conf().QUEUES))}"
+        raise Invalid(f"There is no such queue; {hint}.", field="queue", code="unknown_queue")
+    return asked
+
+
+def external_id(value: str | None) -> str | None:
+    """The caller's job_id (E2)."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _EXTERNAL.match(value) or _UUID.match(value) or value in RESERVED:
+        raise Invalid("must be 1 to 200 of A-Z a-z 0-9 . _ : ~ -, not shaped like a UUID and no reserved word",
+                      field="job_id", code="invalid_job_id")
+    return value
+
+
+def key(value: str | None, field: str) -> str | None:
+    """A key of 1 to 200 printable ASCII characters (C11, E2)."""
+    if value is not None and (not isinstance(value, str) or not _PRINTABLE.match(value)):
+        raise Invalid(f"must be 1 to {KEY_LIMIT} printable ASCII characters", field=field, code=f"invalid_{field}")
+    return value
+
+
+def agent(value: str) -> str:
+    """An agent id: a short printable word (A23)."""
+    if not isinstance(value, str) or not _PRINTABLE.match(value) or len(value) > AGENT_LIMIT:
+        raise Invalid(f"must be 1 to {AGENT_LIMIT} printable ASCII characters", field="agent", code="invalid_agent")
+    return value
+
+
+def target(value: str) -> str:
+    """The caller's name of a thing, without the type (B14)."""
+    if not isinstance(value, str) or not 0 < len(value) <= TARGET_LIMIT or not value.isprintable():
+        raise Invalid(f"must be 1 to {TARGET_LIMIT} printable characters", field="target", code="invalid_target")
+    return value
+
+
+def _seconds(value: Any, field: str, code: str, most: float) -> float:
+    bad = isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
+    if bad or not 0 <= value <= most:
+        raise Invalid(f"must be a number of seconds from 0 to {most:g}", field=field, code=code)
+    return float(value)
+
+
+def delay_us(value: float | None) -> int:
+    """A delay in whole microseconds."""
+    return 0 if value is None else int(_seconds(value, "delay_s", "invalid_availability", MAX_DELAY_S) * US)
+
+
+def deadline_ms(value: float | None) -> int | None:
+    """A relative deadline, at most the site's longest (C15)."""
+    if value is None:
+        return None
+    seconds = _seconds(value, "deadline_s", "invalid_deadline", conf().MAX_DEADLINE_S)
+    if seconds <= 0:
+        raise Invalid("must be more than 0", field="deadline_s", code="invalid_deadline")
+    return int(seconds * 1000)
+
+
+def span_ms(value: float | None, field: str) -> int | None:
+    """A definition's span in whole milliseconds."""
+    return None if value is None else max(1, int(_seconds(value, field, "invalid_definition", MAX_SPAN_S) * 1000))
+
+
+def moment(value: datetime | None, field: str) -> datetime | None:
+    """A moment with a time zone, within what a database can keep."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.tzinfo is None or not 1970 <= value.year <= 9000:
+        raise Invalid("must be a moment with a time zone, between 1970 and 9000", field=field, code=f"invalid_{field}")
+    return value

@@ -1,0 +1,16 @@
+"""All SQL that writes jobs, and all locks. Only services and selectors open this package.
+
+Lock order, for every transaction:
+
+1. the advisory lock of a session key,
+2. the Target,
+3. all affected Jobs, by id,
+4. their Attempts,
+5. cap keys: ends of attempts wait for them, sorted; claims only try, before they touch a job,
+6. held jobs of exclusive groups (skip locked),
+7. lines, by id; before them the shared bucket locks of the lines to open,
+8. inserts.
+
+A claim never waits for anything, so its own order (lines, keys, jobs) is free; settle comes before claim where
+both share a transaction. Heartbeats touch attempts alone and skip locked ones.
+"""

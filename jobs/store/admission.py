@@ -1,0 +1,258 @@
+"""Who may be claimed: lines of tenants, caps by key, exclusive groups and their held jobs.
+
+Usage is counted from the live attempts' rows, never kept in a counter. A cap's key is locked in a statement of
+its own before the one that counts: the lock inside the counting statement does not protect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django.db import transaction
+
+from jobs.states import Gate
+from jobs.store.sql import array, durable, packed, rows, run
+from jobs.store.verbs import Row
+
+BUCKETS = 63
+RELEASE_AT_MOST = 500
+_BUCKET = f"(hashtext(u.worker_group || '/' || u.queue || '/' || u.tenant_id) & {BUCKETS})"
+_LIMITS = """LEFT JOIN jobs_limits own ON own.tenant_id = {t}.tenant_id
+    LEFT JOIN jobs_limits ws ON ws.workspace_id = {t}.workspace_id AND ws.tenant_id IS NULL"""
+_GROUP_MAX = "coalesce(own.exclusive_group_max, ws.exclusive_group_max)"
+_GROUP_SCOPE = "coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')"
+# Claimed, or in the claim index: what already counts toward the group.
+_ACTIVE = ("o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')"
+           " AND o.workspace_id = {g}.workspace_id AND o.exclusive_group = {g}.name"
+           " AND (o.tenant_id = {g}.tenant_id OR {g}.scope = 'workspace')")
+
+Line = tuple[int, str, str, int]  # workspace, worker group, queue, tenant
+
+
+class Group(NamedTuple):
+    """An exclusive group as its limit counts it."""
+
+    workspace_id: int
+    tenant_id: int
+    name: str
+
+
+def tenant_key(tenant_id: int) -> str:
+    """The name under which a tenant's concurrency is counted and locked."""
+    return f"tenant:{tenant_id}"
+
+
+def group_key(scope: str, workspace_id: int, tenant_id: int, name: str) -> str:
+    """The name under which an exclusive group is counted and locked."""
+    return f"group:w{workspace_id}:{name}" if scope == "workspace" else f"group:{tenant_id}:{name}"
+
+
+# -- lines ------------------------------------------------------------------------------------------------
+
+_LOCK_BUCKETS = f"""SELECT pg_advisory_xact_lock_shared(3, s.b) FROM (SELECT DISTINCT {_BUCKET} AS b
+    FROM unnest({array('text')}, {array('text')}, {array('bigint')}) u(worker_group, queue, tenant_id) ORDER BY 1) s"""
+_OPEN = f"""INSERT INTO jobs_claim_line (workspace_id, worker_group, queue, tenant_id)
+    SELECT DISTINCT u.workspace_id, u.worker_group, u.queue, u.tenant_id
+    FROM unnest({array('bigint')}, {array('text')}, {array('text')}, {array('bigint')})
+        u(workspace_id, worker_group, queue, tenant_id)
+    -- An old snapshot may show a line that is gone; a second line does no harm.
+    WHERE current_setting('transaction_isolation') <> 'read committed' OR NOT EXISTS (
+        SELECT 1 FROM jobs_claim_line line WHERE line.worker_group = u.worker_group AND line.queue = u.queue
+            AND line.tenant_id = u.tenant_id)"""
+
+
+def lock_buckets(lines: Iterable[Line]) -> None:
+    """Hold the closing of these lines off until our commit: what we make claimable must not be stranded."""
+    lines = list(lines)
+    rows(_LOCK_BUCKETS, [packed([x[1] for x in lines]), packed([x[2] for x in lines]), packed([x[3] for x in lines])])
+
+
+def open_lines(lines: Iterable[Line]) -> None:
+    """Put these tenants into the rotation. Whatever makes a job claimable calls this in the same transaction."""
+    distinct = sorted(set(lines))
+    if distinct:
+        lock_buckets(distinct)
+        run(_OPEN, [packed(column) for column in zip(*distinct, strict=True)])
+
+
+_EMPTY = """NOT EXISTS (SELECT 1 FROM jobs_job job WHERE job.state = 'queued' AND job.gate IS NULL
+    AND job.worker_group = line.worker_group AND job.queue = line.queue AND job.tenant_id = line.tenant_id)"""
+_CLOSABLE = f"SELECT s.id, s.empty FROM (SELECT line.id, {_EMPTY} AS empty FROM jobs_claim_line line" \
+    " WHERE line.id > %s ORDER BY line.id LIMIT {limit}) s ORDER BY s.id"
+_TRY_BUCKETS = f"""SELECT u.id FROM (SELECT line.id, {_BUCKET.replace('u.', 'line.')} AS b FROM jobs_claim_line line
+    WHERE line.id = ANY({array('bigint')})) u
+    JOIN (SELECT s.b, pg_try_advisory_xact_lock(3, s.b) AS mine FROM (SELECT DISTINCT {_BUCKET.replace('u.', 'line.')} AS b
+        FROM jobs_claim_line line WHERE line.id = ANY({array('bigint')}) ORDER BY 1) s OFFSET 0) k ON k.b = u.b AND k.mine"""
+_CLOSE = f"""DELETE FROM jobs_claim_line line WHERE line.id IN (
+    SELECT x.id FROM jobs_claim_line x WHERE x.id = ANY({array('bigint')}) FOR UPDATE SKIP LOCKED) AND {_EMPTY}"""
+
+
+def close_lines(after: int, limit: int) -> tuple[int, int]:
+    """Take tenants without claimable work out of the rotation; how many, and the line id to go on from (0: done)."""
+    seen = rows(_CLOSABLE.format(limit=int(limit)), [after])
+    empty = [id_ for id_, is_empty in seen if is_empty]
+    closed = 0
+    if empty:
+        # An enqueue holds its bucket shared until its commit: with the bucket ours, the next statement sees it all.
+        mine = [r[0] for r in rows(_TRY_BUCKETS, [packed(empty), packed(empty)])]
+        closed = run(_CLOSE, [packed(mine)]) if mine else 0
+    return closed, seen[-1][0] if len(seen) == limit else 0
+
+
+# -- caps in the claim ------------------------------------------------------------------------------------
+
+_TRY = f"""SELECT s.name, s.key, pg_try_advisory_xact_lock(s.key)
+    FROM (SELECT n.name, hashtextextended(n.name, 0) AS key FROM unnest({array('text')}) n(name) ORDER BY 2) s"""
+_USAGE = f"SELECT cap_key, count(*) FROM jobs_attempt_cap WHERE cap_key = ANY({array('bigint')}) GROUP BY cap_key"
+
+
+def usage(names: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """For each cap whose key could be taken without waiting: its key and how many live attempts count under it."""
+    keys = {name: key for name, key, mine in rows(_TRY, [packed(sorted(set(names)))]) if mine}
+    if not keys:
+        return {}
+    used = dict(rows(_USAGE, [packed(keys.values())]))
+    return {name: (key, used.get(key, 0)) for name, key in keys.items()}
+
+
+_PARK = f"""UPDATE jobs_claim_line SET parked = 'cap' WHERE id IN (SELECT x.id FROM jobs_claim_line x
+    WHERE x.id = ANY({array('bigint')}) AND x.parked IS NULL FOR NO KEY UPDATE SKIP LOCKED)"""
+
+
+def park(line_ids: Sequence[int]) -> None:
+    """Take full tenants out of the rotation; the end of an attempt takes the same key and brings them back."""
+    run(_PARK, [packed(line_ids)])
+
+
+def hold(job_ids: Sequence[str]) -> None:
+    """Take jobs of full groups, locked by us, out of the claim index."""
+    run(f"UPDATE jobs_job SET gate = 'exclusive' WHERE id = ANY({array('uuid')}) AND state = 'queued'", [packed(job_ids)])
+
+
+# -- ends of attempts -------------------------------------------------------------------------------------
+
+_WAIT = f"""SELECT pg_advisory_xact_lock(s.key) FROM (SELECT DISTINCT hashtextextended(n.name, 0) AS key
+    FROM unnest({array('text')}) n(name) ORDER BY 1) s"""
+_FREE = f"""SELECT g.workspace_id, g.tenant_id, g.name, g.scope,
+        CASE WHEN g.most IS NULL THEN {RELEASE_AT_MOST} ELSE g.most - (SELECT count(*) FROM (
+            SELECT 1 FROM jobs_job o WHERE {_ACTIVE.format(g='g')} LIMIT g.most) c) END
+    FROM (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope
+        FROM unnest({array('bigint')}, {array('bigint')}, %s::text[]) u(workspace_id, tenant_id, name)
+        {_LIMITS.format(t='u')}) g"""
+_HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_id, g.n, row_number() OVER (PARTITION BY g.n)
+    FROM unnest({arrays}, %s::text[]) WITH ORDINALITY g(workspace_id, tenant_id, name, n) CROSS JOIN LATERAL (
+        SELECT k.id, k.workspace_id, k.worker_group, k.queue, k.tenant_id FROM jobs_job k
+        WHERE k.gate = 'exclusive' AND {scope} AND k.exclusive_group = g.name
+        ORDER BY k.priority DESC, k.available_at, k.id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED) h"""
+_SCOPES = {"tenant": "k.tenant_id = g.tenant_id", "workspace": "k.workspace_id = g.workspace_id"}
+_UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELECT x.id FROM jobs_claim_line x
+    WHERE x.parked = 'cap' AND x.tenant_id = ANY({array('bigint')}) ORDER BY x.id FOR NO KEY UPDATE))"""
+
+
+def release(ended: Sequence[Row]) -> None:
+    """What ended attempts under a cap held goes to who waits for it: every key first, then held jobs, then lines."""
+    groups = {Group(r.workspace_id, r.tenant_id, r.exclusive_group) for r in ended if r.exclusive_group is not None}
+    names = {tenant_key(r.tenant_id) for r in ended}
+    names |= {group_key(scope, *g) for g in groups for scope in ("tenant", "workspace")}
+    rows(_WAIT, [packed(sorted(names))])
+    lines = release_held(sorted(groups))
+    run(_UNPARK, [packed(sorted({r.tenant_id for r in ended}))])
+    open_lines(lines)
+
+
+def release_held(groups: Sequence[Group]) -> list[Line]:
+    """Let as many held jobs of each group into the claim index as it has room for; the lines to open for them."""
+    if not groups:
+        return []
+    columns = [packed([g.workspace_id for g in groups]), packed([g.tenant_id for g in groups]), [g.name for g in groups]]
+    free = [(Group(*f[:3]), f[3], f[4]) for f in rows(_FREE, columns) if f[4] > 0]
+    lines: list[Line] = []
+    for scope in ("tenant", "workspace"):
+        lines += _let_in([(g, room) for g, s, room in free if s == scope], scope)
+    return lines
+
+
+def _let_in(free: list[tuple[Group, int]], scope: str) -> list[Line]:
+    if not free:
+        return []
+    sql = _HELD.format(arrays=f"{array('bigint')}, {array('bigint')}", scope=_SCOPES[scope],
+                       limit=min(RELEASE_AT_MOST, max(room for _, room in free)))
+    groups = [g for g, _ in free]
+    found = rows(sql, [packed([g.workspace_id for g in groups]), packed([g.tenant_id for g in groups]),
+                       [g.name for g in groups]])
+    let_in = [r for r in found if r[6] <= free[r[5] - 1][1]]
+    if let_in:
+        run(f"UPDATE jobs_job SET gate = NULL WHERE id = ANY({array('uuid')}) AND gate = 'exclusive'",
+            [packed([r[0] for r in let_in])])
+    return [(r[1], r[2], r[3], r[4]) for r in let_in]
+
+
+def release_after(ended: Sequence[Row]) -> None:
+    """`release` after the caller's commit, in a transaction of its own; the repair loop stands behind it."""
+    kept = list(ended)
+    transaction.on_commit(lambda: durable(lambda: release(kept)), robust=True)
+
+
+# -- gates at enqueue and promotion -----------------------------------------------------------------------
+
+
+def group_rooms(groups: Sequence[Group]) -> dict[Group, int | None]:
+    """How many more jobs of each group may enter the claim index; None for unlimited. A guess by snapshot."""
+    if not groups:
+        return {}
+    distinct = sorted(set(groups))
+    found = rows(_FREE.replace(f"THEN {RELEASE_AT_MOST} ", "THEN NULL "),
+                 [packed([g.workspace_id for g in distinct]), packed([g.tenant_id for g in distinct]),
+                  [g.name for g in distinct]])
+    return {Group(*f[:3]): f[4] for f in found}
+
+
+def gates(groups: Sequence[Group | None]) -> list[str | None]:
+    """The gate of each job that is about to become claimable, in order: `exclusive` where its group has no room."""
+    rooms = group_rooms([g for g in groups if g is not None])
+    answers: list[str | None] = []
+    for group in groups:
+        room = rooms.get(group) if group is not None else None
+        if group is None or room is None:
+            answers.append(None)
+            continue
+        answers.append(None if room > 0 else Gate.EXCLUSIVE.value)
+        rooms[group] = room - 1
+    return answers
+
+
+_PARKED = """SELECT DISTINCT s.tenant_id, s.workspace_id FROM (SELECT line.tenant_id, line.workspace_id FROM jobs_claim_line line
+    WHERE line.parked = 'cap' AND line.tenant_id > %s ORDER BY line.tenant_id LIMIT {limit}) s ORDER BY s.tenant_id"""
+_CAPS = f"""SELECT u.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency)
+    FROM unnest({array('bigint')}, {array('bigint')}) u(tenant_id, workspace_id) {_LIMITS.format(t='u')}"""
+_HELD_GROUPS = """WITH RECURSIVE g AS (
+    (SELECT tenant_id, exclusive_group, workspace_id FROM jobs_job WHERE gate = 'exclusive'
+        AND (tenant_id, exclusive_group) > (%s, %s) ORDER BY tenant_id, exclusive_group LIMIT 1)
+    UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL (SELECT j.tenant_id, j.exclusive_group, j.workspace_id FROM jobs_job j
+        WHERE j.gate = 'exclusive' AND (j.tenant_id, j.exclusive_group) > (g.tenant_id, g.exclusive_group)
+        ORDER BY j.tenant_id, j.exclusive_group LIMIT 1) n)
+    SELECT workspace_id, tenant_id, exclusive_group FROM g LIMIT {limit}"""
+
+
+def repair_lines(after: int, limit: int) -> tuple[int, int]:
+    """Bring back tenants whose release was lost; how many lines, and the tenant to go on from (0: done)."""
+    parked = rows(_PARKED.format(limit=int(limit)), [after])
+    if not parked:
+        return 0, 0
+    caps = dict(rows(_CAPS, [packed([p[0] for p in parked]), packed([p[1] for p in parked])]))
+    used = usage(tenant_key(t) for t in caps)
+    free = [t for t, cap in caps.items() if tenant_key(t) in used and (cap is None or used[tenant_key(t)][1] < cap)]
+    return run(_UNPARK, [packed(free)]) if free else 0, parked[-1][0]
+
+
+def repair_groups(after: tuple[int, str], limit: int) -> tuple[int, tuple[int, str]]:
+    """Let in held jobs whose release was lost; how many, and the group to go on from ((0, ''): done)."""
+    groups = [Group(*r) for r in rows(_HELD_GROUPS.format(limit=int(limit)), list(after))]
+    if not groups:
+        return 0, (0, "")
+    names = {group_key(s, *g): g for g in groups for s in ("tenant", "workspace")}
+    mine = usage(names)
+    lines = release_held([g for g in groups if all(group_key(s, *g) in mine for s in ("tenant", "workspace"))])
+    open_lines(lines)
+    return len(lines), (groups[-1].tenant_id, groups[-1].name) if len(groups) == limit else (0, "")

@@ -1,0 +1,343 @@
+"""The claim: which jobs are next, taken by exactly one holder, in one transaction that never waits (CLAIM).
+
+Lines say which tenants may have work; a claimer's own cursor gives each its turn. Candidates are locked with
+skip locked, an equal share a tenant, and written with their attempts and receipts in one statement.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
+
+from jobs import publish
+from jobs.clock import Now
+from jobs.models import Job
+from jobs.receipts import Kind
+from jobs.states import State
+from jobs.store import admission
+from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
+
+LOOKS = 8
+PASSES = 32
+NEVER = 1 << 60
+
+Pair = tuple[str, str]  # worker group, queue
+
+
+class Claimed(NamedTuple):
+    """One attempt that the claim made, with what its holder needs to run it. Ids are text, spans milliseconds."""
+
+    id: str
+    fence: str
+    type: str
+    version: int
+    input: str
+    claims: int
+    chain: int
+    lease_ms: int
+    timeout_ms: int | None
+    max_duration_ms: int | None
+    deadline_at: datetime | None
+    checkpoint: str | None
+    checkpoint_number: int
+    workspace_id: int
+    tenant_id: int
+    worker_group: str
+    queue: str
+    agent: str | None
+    target_id: int | None
+    generation: int | None
+    leased_at: datetime
+
+
+@dataclass
+class Claimer:
+    """Who claims, from where on, and with which rights. The cursors are this process's turns, one per pair."""
+
+    pairs: Sequence[Pair]
+    by: str
+    worker_id: str | None = None
+    key_id: int | None = None
+    workspace_id: int | None = None
+    tenant_id: int | None = None
+    types: Sequence[tuple[str, int]] | None = None
+    weights: dict[str, int] = field(default_factory=dict)
+    strict: bool = True
+    cursors: dict[Pair, int] = field(default_factory=dict)
+
+    def order(self) -> list[Pair]:
+        """The pairs in the order in which this claim serves them: as given, or drawn by the queues' weights."""
+        if self.strict or len(self.pairs) < 2:
+            return list(self.pairs)
+        return sorted(self.pairs, key=lambda p: random.random() ** (1.0 / max(1, self.weights.get(p[1], 1))), reverse=True)
+
+
+@dataclass(slots=True)
+class _Line:
+    id: int
+    workspace_id: int
+    tenant_id: int
+    cap: int | None
+    group_max: int | None
+    group_scope: str
+    room: int = NEVER
+    key: int | None = None
+
+
+@dataclass
+class _Picked:
+    """What a claim has gathered so far."""
+
+    left: int
+    ids: list[str] = field(default_factory=list)
+    caps: list[tuple[str, int]] = field(default_factory=list)
+    met: set[str] = field(default_factory=set)
+    rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    busy: set[str] = field(default_factory=set)
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The attempts of one claim. `again`: full or empty tenants were put aside, so look again at once."""
+
+    jobs: list[Claimed]
+    again: bool = False
+
+
+def claim(claimer: Claimer, slots: int) -> Batch:
+    """Take up to `slots` jobs inside the present transaction, which must be short and commit soon."""
+    picked = _Picked(slots)
+    if slots > 0 and claimer.pairs:
+        _gather(claimer, picked)
+    return Batch(_write(claimer, picked) if picked.ids else [], picked.again and picked.left > 0)
+
+
+def _gather(claimer: Claimer, picked: _Picked) -> None:
+    pairs = claimer.order()
+    seen: dict[Pair, set[int]] = {pair: set() for pair in pairs}
+    for _ in range(LOOKS):
+        limit = max(picked.left, 8)
+        found = _lines(claimer, pairs, limit)
+        more: list[Pair] = []
+        for n, pair in enumerate(pairs, 1):
+            lines = [line for line in found.get(n, []) if line.tenant_id not in seen[pair]]
+            seen[pair] |= {line.tenant_id for line in lines}
+            cut = len(found.get(n, [])) >= limit
+            if lines and picked.left > 0:
+                _serve(claimer, pair, lines, cut, picked)
+            if lines and cut:
+                more.append(pair)
+        if picked.left <= 0 or not more:
+            return
+        pairs = more
+    picked.again = True
+
+
+_LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency),
+    coalesce(own.exclusive_group_max, ws.exclusive_group_max),
+    coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')
+    FROM (SELECT p.n, line.* FROM unnest({arrays}) WITH ORDINALITY p(worker_group, queue, after, n)
+        CROSS JOIN LATERAL (SELECT * FROM (
+            (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id > p.after
+                ORDER BY x.tenant_id LIMIT {limit})
+            UNION ALL
+            (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id <= p.after
+                ORDER BY x.tenant_id LIMIT {limit})) y LIMIT {limit}) line) s
+    LEFT JOIN jobs_limits own ON own.tenant_id = s.tenant_id
+    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
+
+
+def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, list[_Line]]:
+    """The next tenants of each pair in rotation, numbered by pair; one read for all pairs, locking nothing.
+
+    Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
+    of a queue from every other claimer.
+    """
+    where = "x.worker_group = p.worker_group AND x.queue = p.queue AND x.parked IS NULL"
+    if claimer.workspace_id is not None:
+        where += f" AND x.workspace_id = {int(claimer.workspace_id)}"
+    if claimer.tenant_id is not None:
+        where += f" AND x.tenant_id = {int(claimer.tenant_id)}"
+    sql = _LINES.format(arrays=", ".join((array("text"), array("text"), array("bigint"))), where=where, limit=int(limit))
+    cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
+    found: dict[int, dict[int, _Line]] = {}
+    for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
+        found.setdefault(n, {}).setdefault(line[2], _Line(*line))
+    return {n: sorted(by.values(), key=lambda x, a=cursors[n - 1]: (x.tenant_id <= a, x.tenant_id))  # type: ignore[misc]
+            for n, by in found.items()}
+
+
+def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: _Picked) -> None:
+    """Give each tenant in turn its share, again until the slots are full or nothing is left.
+
+    With more tenants than we looked at (`cut`) each gets one job at most before the next look.
+    """
+    live = _with_room(lines, picked)
+    for _ in range(PASSES):
+        take = live[: picked.left]
+        if not take or picked.left <= 0:
+            break
+        share = 1 if cut else max(1, picked.left // len(take))
+        given = _pass(pair, take, share, claimer, picked)
+        claimer.cursors[pair] = take[-1].tenant_id
+        rest = live[len(take):]
+        live = rest if cut else rest + [x for x in take if x.room > 0 and given[x.tenant_id] >= min(share, x.room)]
+
+
+def _with_room(lines: list[_Line], picked: _Picked) -> list[_Line]:
+    """Tenants that may run one more: keys first, then the count; full ones leave the rotation."""
+    capped = {admission.tenant_key(x.tenant_id): x for x in lines if x.cap is not None}
+    if not capped:
+        return lines
+    used = admission.usage(capped)
+    full: list[int] = []
+    for name, line in capped.items():
+        key, count = used.get(name, (None, 0))
+        line.key, line.room = key, 0 if key is None or line.cap is None else line.cap - count
+        if key is not None and line.room <= 0:
+            full.append(line.id)
+    if full:
+        admission.park(full)
+        picked.again = True
+    return [x for x in lines if x.room > 0]
+
+
+def _pass(pair: Pair, take: list[_Line], share: int, claimer: Claimer, picked: _Picked) -> dict[int, int]:
+    """One helping for each tenant; how many candidates each had, whether taken or not."""
+    had = {x.tenant_id: 0 for x in take}
+    by_tenant = {x.tenant_id: x for x in take}
+    found = _candidates(claimer, pair, [x.tenant_id for x in take], min(share, max(x.room for x in take)), picked)
+    grouped = [(group, by_tenant[t]) for _, t, group in found if group and by_tenant[t].group_max is not None]
+    if grouped:
+        _ask_groups(grouped, picked)
+    held: list[str] = []
+    for id_, tenant, group in found:
+        had[tenant] += 1
+        _consider(id_, by_tenant[tenant], group, picked, held)
+    if held:
+        admission.hold(held)
+        picked.again = True
+    return had
+
+
+def _ask_groups(grouped: Iterable[tuple[str, _Line]], picked: _Picked) -> None:
+    names = {admission.group_key(x.group_scope, x.workspace_id, x.tenant_id, g) for g, x in grouped}
+    unknown = names - picked.rooms.keys() - picked.busy
+    if unknown:
+        used = admission.usage(unknown)
+        picked.rooms.update(used)
+        picked.busy |= unknown - used.keys()
+
+
+def _consider(id_: str, line: _Line, group: str | None, picked: _Picked, held: list[str]) -> None:
+    if picked.left <= 0 or line.room <= 0:
+        return
+    picked.met.add(id_)
+    if group is not None and line.group_max is not None:
+        name = admission.group_key(line.group_scope, line.workspace_id, line.tenant_id, group)
+        if name in picked.busy:
+            return
+        key, used = picked.rooms[name]
+        if used >= line.group_max:
+            held.append(id_)
+            return
+        picked.rooms[name] = (key, used + 1)
+        picked.caps.append((id_, key))
+    if line.key is not None:
+        line.room -= 1
+        picked.caps.append((id_, line.key))
+    picked.ids.append(id_)
+    picked.left -= 1
+
+
+@lru_cache(maxsize=512)
+def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
+    """The locking read of one line, as Django writes it, with the line's columns where the outer row stands."""
+    waiting = Job.objects.using(ALIAS).filter(
+        Q(deadline_at=None) | Q(deadline_at__gt=Now()),
+        state=State.QUEUED.value, gate=None, available_at__lte=Now(),
+        worker_group=RawSQL("line.worker_group", ()), queue=RawSQL("line.queue", ()),
+        tenant_id=RawSQL("line.tenant_id", ()))
+    picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values("id", "exclusive_group")
+              .select_for_update(skip_locked=True, of=("self",), no_key=True))[:limit]
+    return picked.query.sql_with_params()
+
+
+def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int, picked: _Picked) -> list[tuple[str, int, str | None]]:
+    # Literal limits: with a parameter there a cached plan may take a tenth of the table for granted.
+    inner, inner_params = _candidate_sql(share)
+    extra, extra_params = _narrowed(claimer, picked)
+    if extra:
+        inner = inner.replace(" ORDER BY ", f"{extra} ORDER BY ", 1)
+    line = f"unnest({array('bigint')}) WITH ORDINALITY u(tenant_id, n)"
+    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group FROM (SELECT u.n, u.tenant_id, %s::text AS worker_group,"
+           f" %s::text AS queue FROM {line} OFFSET 0) line CROSS JOIN LATERAL ({inner}) c")
+    return rows(sql, [pair[0], pair[1], packed(tenants), *inner_params, *extra_params])  # type: ignore[return-value]
+
+
+def _narrowed(claimer: Claimer, picked: _Picked) -> tuple[str, list[Any]]:
+    extra, params = "", []
+    if picked.met:
+        # Our own locks do not hide rows from us: leave out what an earlier pass met.
+        extra += f' AND NOT ("jobs_job"."id" = ANY({array("uuid")}))'
+        params.append(packed(picked.met))
+    if claimer.types is not None:
+        extra += (f' AND EXISTS (SELECT 1 FROM unnest({array("text")}, {array("int")}) k(type, version)'
+                  ' WHERE k.type = "jobs_job"."type" AND k.version = "jobs_job"."version")')
+        params += [packed([t for t, _ in claimer.types]), packed([v for _, v in claimer.types])]
+    return extra, params
+
+
+_BODY = """'{{"attempt":"' || s.fence || '","by":"{by}","to":"leased"}}'"""
+_CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id, u.n, gen_random_uuid() AS fence
+        FROM unnest({ids}) WITH ORDINALITY u(id, n) OFFSET 0) s),
+    j AS (UPDATE jobs_job job SET state = 'leased', reason = NULL, attempt_id = c.fence, claims = job.claims + 1,
+            chain_claims = job.chain_claims + 1, started_at = coalesce(job.started_at, jobs_now()),
+            chain_started_at = coalesce(job.chain_started_at, jobs_now()),
+            deadline_at = CASE WHEN job.deadline_ms IS NOT NULL AND job.deadline_at IS NULL
+                THEN jobs_now() + job.deadline_ms * interval '1 millisecond' ELSE job.deadline_at END,
+            revision = job.revision + 1, number = job.number + 1, head = {head}
+        FROM c WHERE job.id = c.id AND job.state = 'queued' AND job.gate IS NULL
+        RETURNING job.id, c.fence, c.n, c.body, job.head, job.number, job.type, job.version, job.input, job.claims,
+            job.chain, job.lease_ms, job.timeout_ms, job.max_duration_ms, job.deadline_at, job.checkpoint,
+            job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
+            job.target_id, job.generation),
+    a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until)
+        SELECT j.fence, j.id, j.claims, j.chain, {worker}, {key}, jobs_now(),
+            jobs_now() + j.lease_ms * interval '1 millisecond' FROM j),
+    r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)
+        SELECT j.id, j.number, '{kind}', jobs_now(), j.body, j.head FROM j){caps}
+    SELECT j.id::text, j.fence::text, j.type, j.version, j.input, j.claims, j.chain, j.lease_ms, j.timeout_ms,
+        j.max_duration_ms, j.deadline_at, j.checkpoint, j.checkpoint_number, j.workspace_id, j.tenant_id,
+        j.worker_group, j.queue, j.agent, j.target_id, j.generation, jobs_now() FROM j ORDER BY j.n"""
+_CAPS = f""",
+    p AS (INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT j.fence, k.cap_key
+        FROM unnest({array('uuid')}, {array('bigint')}) k(id, cap_key) JOIN j ON j.id = k.id)"""
+
+
+@lru_cache(maxsize=64)
+def _write_sql(by: str, worker: str | None, key: int | None, capped: bool) -> str:
+    return _CLAIM.format(
+        body=_BODY.format(by=by), ids=array("uuid"),
+        head=chain_hash("job.head", "job.id", "job.number + 1", Kind.LEASED.value, "c.body"),
+        worker="NULL::uuid" if worker is None else f"'{worker}'::uuid", key="NULL::bigint" if key is None else int(key),
+        kind=Kind.LEASED.value, caps=_CAPS if capped else "")
+
+
+def _write(claimer: Claimer, picked: _Picked) -> list[Claimed]:
+    params = [packed(picked.ids)]
+    if picked.caps:
+        params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
+    sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps))
+    jobs = [Claimed._make(r) for r in rows(sql, params)]
+    publish.moved([(job.id, 0, State.LEASED) for job in jobs])
+    return jobs
+

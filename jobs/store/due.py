@@ -1,0 +1,99 @@
+"""Rows whose moment has come: scheduled jobs, lapsed leases, passed deadlines, spent chains.
+
+Each duty takes a bounded batch, skips what others hold, and says where to go on, so that a full batch of rows
+that cannot be moved hides nothing behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.states import Gate, Verb
+from jobs.store import admission, moves
+from jobs.store.admission import Group
+from jobs.store.sql import array, packed, rows, run
+from jobs.store.verbs import Move
+
+_PROMOTABLE = """SELECT id::text, workspace_id, worker_group, queue, tenant_id, exclusive_group FROM jobs_job
+    WHERE gate = 'scheduled' AND available_at <= jobs_now() ORDER BY available_at, id LIMIT {limit}
+    FOR NO KEY UPDATE SKIP LOCKED"""
+_OPEN_GATE = "UPDATE jobs_job SET gate = {gate} WHERE id = ANY(" + array("uuid") + ") AND gate = 'scheduled'"
+
+
+def promote(limit: int) -> int:
+    """Let due jobs into the claim index (or behind their full group); how many. One index probe when none is due."""
+    due = rows(_PROMOTABLE.format(limit=int(limit)))
+    if not due:
+        return 0
+    gates = admission.gates([Group(r[1], r[4], r[5]) if r[5] else None for r in due])
+    ready = [r for r, gate in zip(due, gates, strict=True) if gate is None]
+    held = [r[0] for r, gate in zip(due, gates, strict=True) if gate == Gate.EXCLUSIVE]
+    if held:
+        run(_OPEN_GATE.format(gate="'exclusive'"), [packed(held)])
+    if ready:
+        run(_OPEN_GATE.format(gate="NULL"), [packed([r[0] for r in ready])])
+        admission.open_lines([(r[1], r[2], r[3], r[4]) for r in ready])
+    return len(due)
+
+
+_LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * interval '1 microsecond'
+    FROM jobs_attempt WHERE ended_at IS NULL AND job_id > %s::uuid ORDER BY job_id LIMIT {limit}"""
+# Jobs before attempts, as everybody locks; the attempt's lock keeps a late heartbeat from renewing under us.
+_LOCK_JOBS = "SELECT id::text FROM jobs_job WHERE id = ANY(" + array("uuid") + ") ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+_LOCK_LAPSED = """SELECT job_id::text, id::text FROM jobs_attempt WHERE id = ANY({ids}) AND job_id = ANY({jobs})
+    AND ended_at IS NULL AND lease_until < jobs_now() - {grace} * interval '1 microsecond' FOR NO KEY UPDATE SKIP LOCKED"""
+
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+def lapsed(grace_us: int, after: str, limit: int) -> tuple[list[tuple[str, str]], str | None]:
+    """Live attempts whose lease ran out by more than the grace, as (job, attempt), and where to go on (None: done).
+
+    Reads live attempts by their unique partial index: no index may stand on a column that heartbeats change.
+    """
+    live = rows(_LIVE.format(grace=int(grace_us), limit=int(limit)), [after])
+    return [(job, attempt) for job, attempt, late in live if late], live[-1][0] if len(live) == limit else None
+
+
+def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[moves.Answer]:
+    """End these attempts, as far as they are still lapsed when locked (C35, E4)."""
+    mine = [r[0] for r in rows(_LOCK_JOBS, [packed([job for job, _ in found])])]
+    if not mine:
+        return []
+    sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
+    late = rows(sql, [packed([attempt for _, attempt in found]), packed(mine)])
+    return moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late])
+
+
+_LATE = """SELECT id::text FROM jobs_job WHERE state = 'queued' AND deadline_at IS NOT NULL AND deadline_at <= jobs_now()
+    ORDER BY deadline_at, id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
+_SPENT = "SELECT id::text FROM jobs_job WHERE gate = 'spent' ORDER BY id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"
+
+
+def expire(limit: int, by: str) -> list[moves.Answer]:
+    """Fail queued jobs whose deadline has passed (C21)."""
+    return moves.apply([Move(r[0], Verb.EXPIRE, by=by) for r in rows(_LATE.format(limit=int(limit)))])
+
+
+def exhaust(limit: int, by: str) -> list[moves.Answer]:
+    """Fail queued jobs that have used up their claims (E4)."""
+    return moves.apply([Move(r[0], Verb.EXHAUST, by=by) for r in rows(_SPENT.format(limit=int(limit)))])
+
+
+_EXTEND = """WITH live AS MATERIALIZED (SELECT a.id, a.job_id FROM jobs_attempt a WHERE a.id = ANY({ids}) AND a.ended_at IS NULL),
+    mine AS MATERIALIZED (SELECT a.id FROM jobs_attempt a WHERE a.id IN (SELECT id FROM live) AND a.ended_at IS NULL
+        FOR NO KEY UPDATE SKIP LOCKED),
+    beat AS (UPDATE jobs_attempt a SET lease_until = greatest(a.lease_until, jobs_now() + job.lease_ms * interval '1 millisecond')
+        FROM mine, jobs_job job WHERE a.id = mine.id AND job.id = a.job_id AND (NOT job.strict_lease OR a.lease_until > jobs_now())
+        RETURNING a.id, a.lease_until)
+    SELECT live.id::text, job.state, job.abort_reason, beat.lease_until, NOT job.strict_lease OR beat.id IS NOT NULL OR mine.id IS NULL
+    FROM live JOIN jobs_job job ON job.id = live.job_id LEFT JOIN beat ON beat.id = live.id LEFT JOIN mine ON mine.id = live.id"""
+
+
+def extend(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Renew these leases; for each attempt that is still live: its job's state and the pending abort's reason (A45, E8).
+
+    Touches attempts alone and skips locked ones: whoever holds one is ending or renewing it at this moment.
+    """
+    found = rows(_EXTEND.format(ids=array("uuid")), [packed(fences)])
+    return {id_: (state, abort) for id_, state, abort, _, believed in found if believed}

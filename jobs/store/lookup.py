@@ -1,0 +1,75 @@
+"""Small reads and locks that intake needs inside its transaction: keys, targets, places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jobs.store.sql import array, packed, rows, run
+
+
+class Hit(NamedTuple):
+    """A job that a key already names."""
+
+    id: str
+    external_id: str | None
+    idempotency_key: str | None
+    fingerprint: bytes
+    type: str
+    version: int
+    input_hash: bytes
+
+
+_HITS = f"""SELECT u.n, job.id::text, job.external_id, job.idempotency_key, job.fingerprint, job.type, job.version, job.input_hash
+    FROM unnest({array('bigint')}, {array('text')}) WITH ORDINALITY u(tenant_id, name, n) JOIN jobs_job job
+    ON job.tenant_id = u.tenant_id AND job.{{column}} = u.name"""
+
+
+def by_keys(keys: Sequence[tuple[int, str | None, str | None]]) -> list[list[Hit]]:
+    """For each (tenant, job_id, idempotency key): the jobs that they already name."""
+    found: list[list[Hit]] = [[] for _ in keys]
+    for column, position in (("external_id", 1), ("idempotency_key", 2)):
+        asked = [(n, k[0], k[position]) for n, k in enumerate(keys) if k[position] is not None]
+        if not asked:
+            continue
+        sql = _HITS.format(column=column)
+        for place, *hit in rows(sql, [packed([a[1] for a in asked]), packed([a[2] for a in asked])]):
+            found[asked[place - 1][0]].append(Hit(hit[0], hit[1], hit[2], bytes(hit[3]), hit[4], hit[5], bytes(hit[6])))
+    return found
+
+
+def lock_target(tenant_id: int, key: str) -> int:
+    """The target's id, made if missing, locked until the commit: enqueues for one thing stand in line (B16)."""
+    run("INSERT INTO jobs_target (tenant_id, key, generation, created_at) VALUES (%s, %s, 0, jobs_now())"
+        " ON CONFLICT DO NOTHING", [tenant_id, key])
+    found = rows("SELECT id FROM jobs_target WHERE tenant_id = %s AND key = %s FOR NO KEY UPDATE", [tenant_id, key])
+    return int(found[0][0])
+
+
+def next_generation(target_id: int) -> int:
+    """Raise the generation of a locked target."""
+    return int(rows("UPDATE jobs_target SET generation = generation + 1 WHERE id = %s RETURNING generation", [target_id])[0][0])
+
+
+def active_of_target(target_id: int, before: int) -> list[str]:
+    """Active jobs of the target with an older generation."""
+    return [r[0] for r in rows("SELECT id::text FROM jobs_job WHERE target_id = %s AND ended_at IS NULL AND generation < %s"
+                               " ORDER BY id", [target_id, before])]
+
+
+def current_generation(target_id: int) -> int:
+    """The target's generation, locked until the commit."""
+    return int(rows("SELECT generation FROM jobs_target WHERE id = %s FOR NO KEY UPDATE", [target_id])[0][0])
+
+
+_PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL FROM jobs_tenant t
+    JOIN jobs_workspace w ON w.id = t.workspace_id WHERE w.slug = %s AND {subject}"""
+
+
+def place(slug: str, subject: str | None) -> tuple[int, int, bool] | None:
+    """(workspace, tenant, archived) of a workspace's tenant; None when there is none yet."""
+    if subject is None:
+        found = rows(_PLACE.format(subject="t.subject IS NULL"), [slug])
+    else:
+        found = rows(_PLACE.format(subject="t.subject = %s"), [slug, subject])
+    return found[0] if found else None  # type: ignore[return-value]

@@ -1,0 +1,185 @@
+"""The one writer. Every change of a job's state goes through `apply`; `record` appends receipts that move nothing.
+
+A batch locks its jobs by id, decides on what it read (`verbs`), writes with the guard in the WHERE (`writing`),
+and releases what the ended attempts held (`admission`). A stale member is a refusal in its place and changes
+nothing for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jobs import publish
+from jobs.errors import JobNotFound, JobsError, StaleFence
+from jobs.outcomes import END_OF, Completed, Failed
+from jobs.receipts import Kind, body_text
+from jobs.states import State, Verb
+from jobs.store import admission
+from jobs.store.sql import array, chain_hash, packed, rows
+from jobs.store.verbs import Change, Move, Row, decide
+from jobs.store.writing import Written, write
+
+_LEAN = ("id::text, state, attempt_id::text, workspace_id, tenant_id, worker_group, queue, exclusive_group")
+_FULL = _LEAN + (
+    ", revision, reason, chain, failures, lapses, releases, interruptions, max_attempts, base_delay_ms, max_delay_ms,"
+    " retry_on, lapse_counts, max_lapses, dead_letter, deadline_ms, deadline_at, abort_reason")
+# Waits for whoever holds a job: a settle must happen, so it is the claim that skips locked rows and never this.
+_LOCK = "SELECT jobs_now(), {columns} FROM jobs_job WHERE id = ANY(" + array("uuid") + ") ORDER BY id FOR NO KEY UPDATE"
+_SHORT = frozenset({Verb.COMPLETE, Verb.START})
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A move that was written. `repeated` when the same end was already on the attempt (E5)."""
+
+    job_id: str
+    state: State
+    revision: int = 0
+    number: int = 0
+    repeated: bool = False
+    letter: str | None = None
+    reason: str | None = None
+
+
+Answer = Moved | JobsError
+
+
+def apply(moves: Sequence[Move], *, release: bool = True) -> list[Answer]:
+    """Do each move in the caller's transaction; a refusal stands in its place.
+
+    `release=False` is for joining verbs: what their ended attempts held is released after commit (DESIGN 4).
+    """
+    locked, now = _lock(moves)
+    answers: list[Answer | None] = [None] * len(moves)
+    changes: dict[str, tuple[int, Change]] = {}
+    again: list[int] = []
+    for n, move in enumerate(moves):
+        row = locked.get(move.job_id)
+        if row is None:
+            answers[n] = JobNotFound()
+        elif move.job_id in changes:
+            again.append(n)
+        else:
+            try:
+                changes[move.job_id] = (n, decide(move, row, now))
+            except JobsError as error:
+                answers[n] = error
+    _write(changes, answers, release)
+    _recognise_repeats(moves, answers)
+    if again:
+        for n, answer in zip(again, apply([moves[n] for n in again], release=release), strict=True):
+            answers[n] = answer
+    return [a for a in answers if a is not None]
+
+
+def _lock(moves: Sequence[Move]) -> tuple[dict[str, Row], datetime]:
+    lean = all(m.verb in _SHORT and m.revision is None for m in moves)
+    found = rows(_LOCK.format(columns=_LEAN if lean else _FULL), [packed([m.job_id for m in moves])])
+    return {r[1]: Row._make(r[1:]) if not lean else Row(*r[1:]) for r in found}, found[0][0] if found else None  # type: ignore[return-value]
+
+
+def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None], release: bool) -> None:
+    if not changes:
+        return
+    written = write([change for _, change in changes.values()])
+    for job_id, (n, change) in changes.items():
+        done = written.get(job_id)
+        # A strict lease that has run out is the one guard that the locked row did not show.
+        answers[n] = _moved(change, done) if done else StaleFence()
+    kept = [changes[job_id][1] for job_id in written]
+    admission.open_lines([(c.row.workspace_id, c.row.worker_group, c.row.queue, c.row.tenant_id) for c in kept
+                          if c.to is State.QUEUED and written[c.row.id].gate is None])
+    capped = [c.row for c in kept if written[c.row.id].capped]
+    if capped:
+        admission.release_after(capped) if not release else admission.release(capped)
+    publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept])
+
+
+def _moved(change: Change, done: Written) -> Moved:
+    return Moved(done.id, change.to, done.revision, done.number, letter=change.letter[0] if change.letter else None,
+                 reason=change.sets.get("reason"))
+
+
+_ENDED = ("SELECT a.id::text, a.outcome, a.answer_hash, a.reason_code, job.state, job.revision, job.number FROM jobs_attempt a"
+          " JOIN jobs_job job ON job.id = a.job_id WHERE a.ended_at IS NOT NULL AND a.id = ANY(" + array("uuid") + ")")
+
+
+def _recognise_repeats(moves: Sequence[Move], answers: list[Answer | None]) -> None:
+    """The same end again is a quiet yes: the first answer was lost on its way (E5, D4)."""
+    stale = [n for n, a in enumerate(answers) if isinstance(a, StaleFence) and moves[n].fence]
+    if not stale:
+        return
+    ends = {r[0]: r for r in rows(_ENDED, [packed([moves[n].fence for n in stale])])}
+    for n in stale:
+        end = ends.get(str(moves[n].fence))
+        if end is not None:
+            same = _same_end(moves[n], end[1], end[2], end[3])
+            answers[n] = (Moved(moves[n].job_id, State(end[4]), end[5], end[6], repeated=True) if same
+                          else StaleFence(status=end[4]))
+
+
+def _same_end(move: Move, outcome: str, answer_hash: Any, code: str | None) -> bool:
+    if move.verb not in END_OF or END_OF[move.verb] != outcome:
+        return False
+    match move.outcome:
+        case Completed(digest=digest):
+            return answer_hash is not None and bytes(answer_hash) == digest
+        case Failed(code=wanted):
+            return code == wanted
+        case _:
+            return True
+
+
+@dataclass(slots=True)
+class Fact:
+    """A receipt that moves nothing. `fence` guards it by the live attempt; `sets` are the job's columns it writes."""
+
+    job_id: str
+    kind: Kind
+    facts: dict[str, Any]
+    fence: str | None = None
+    progress: str | None = None
+    checkpoint: tuple[str, int, bytes] | None = None
+    abort_reason: str | None = None
+
+
+def record(facts: Sequence[Fact]) -> list[Answer]:
+    """Append one receipt each, in order; facts of a holder are refused when its fence is stale."""
+    return [_record(fact) for fact in sorted(facts, key=lambda fact: fact.job_id)]
+
+
+def _record(fact: Fact) -> Answer:
+    body = body_text(attempt=fact.fence, **fact.facts)
+    sets, params = ["number = job.number + 1"], [body, fact.job_id]
+    sets.append("head = " + chain_hash("job.head", "job.id", "job.number + 1", fact.kind.value, "v.body"))
+    values: list[Any] = []
+    if fact.progress is not None:
+        sets.append("progress = %s")
+        values.append(fact.progress)
+    if fact.checkpoint is not None:
+        sets.append("checkpoint = %s, checkpoint_number = %s, checkpoint_hash = %s")
+        values += list(fact.checkpoint)
+    if fact.abort_reason is not None:
+        sets.append("abort_reason = %s")
+        values.append(fact.abort_reason)
+    guard = "job.id = v.id"
+    if fact.fence is not None:
+        guard += " AND job.attempt_id = %s"
+        values.append(fact.fence)
+    if fact.checkpoint is not None:
+        guard += " AND job.checkpoint_number < %s"
+        values.append(fact.checkpoint[1])
+    found = rows(
+        f"WITH v AS (SELECT %s::text AS body, %s::uuid AS id),"
+        f" j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM v WHERE {guard} RETURNING job.*, v.body AS receipt_body),"
+        f" r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)"
+        f" SELECT id, number, '{fact.kind.value}', jobs_now(), receipt_body, head FROM j)"
+        f" SELECT id::text, state, revision, number FROM j", params + values)
+    if not found:
+        return StaleFence()
+    id_, state, revision, number = found[0]
+    publish.moved([(id_, number, State(state))])
+    return Moved(id_, State(state), revision, number)

@@ -1,0 +1,203 @@
+"""The one statement that writes moves: jobs guarded by their fence, attempts, receipts, artifacts, letters at once.
+
+Moves of the same shape travel together; the statement of a shape is built once. The guard is in the WHERE:
+a row whose state or fence has changed since is not touched, and its receipt not written.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from jobs.outcomes import END_OF
+from jobs.receipts import KIND_OF
+from jobs.states import TERMINAL, State, Verb
+from jobs.store.sql import array, chain_hash, packed, rows
+from jobs.store.verbs import Change
+
+# Columns a move may set from values of its own: SQL type of the parameter, expression for the job row.
+COLUMNS: dict[str, tuple[str, str]] = {
+    "reason": ("text", "reason = v.reason"),
+    "abort_reason": ("text", "abort_reason = v.abort_reason"),
+    "after_us": ("bigint", "available_at = jobs_now() + v.after_us * interval '1 microsecond'"),
+    "at_us": ("bigint", "available_at = timestamptz 'epoch' + v.at_us * interval '1 microsecond'"),
+}
+END_COLUMNS = {"reason_code": "text", "message": "text", "retryable": "boolean"}
+
+_RESET = (
+    "chain = job.chain + 1, chain_claims = 0, failures = 0, lapses = 0, releases = 0, interruptions = 0, pauses = 0,"
+    " chain_started_at = NULL, ended_at = NULL, deadline_at = CASE WHEN job.deadline_ms IS NOT NULL"
+    " OR job.deadline_at <= jobs_now() THEN NULL ELSE job.deadline_at END"
+)
+# Behind the claim index while it is not due, or may not be claimed any more (E4).
+_GATE = (
+    "gate = CASE WHEN job.max_claims IS NOT NULL AND {claims} >= job.max_claims THEN 'spent'"
+    " WHEN {available} > jobs_now() THEN 'scheduled' END"
+)
+
+
+class Written(NamedTuple):
+    """One job after its move."""
+
+    id: str
+    revision: int
+    number: int
+    gate: str | None
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a statement depends on; everything else is a parameter."""
+
+    verb: Verb
+    to: State
+    fenced: bool
+    counters: tuple[str, ...]
+    columns: tuple[str, ...]
+    end: tuple[str, ...]
+    artifact: bool
+    letter: bool
+
+
+def write(changes: Sequence[Change]) -> dict[str, Written]:
+    """Write the changes, a statement a shape; the jobs whose guard held, by id."""
+    groups: dict[Shape, list[Change]] = defaultdict(list)
+    for change in changes:
+        groups[_shape(change)].append(change)
+    return {w.id: w for shape, group in groups.items() for w in map(Written._make, rows(_sql(shape), _params(shape, group)))}
+
+
+def _shape(c: Change) -> Shape:
+    return Shape(c.verb, c.to, c.fence is not None, c.counters, tuple(c.sets), tuple(c.end) if c.fence else (),
+                 c.artifact is not None, c.letter is not None)
+
+
+def _params(shape: Shape, group: list[Change]) -> list[Any]:
+    params: list[Any] = [packed([c.row.id for c in group]), packed([c.row.state for c in group]),
+                         packed([c.body for c in group])]
+    if shape.fenced:
+        params.append(packed([c.fence for c in group]))
+    params += [_column([c.sets[name] for c in group], COLUMNS[name][0]) for name in shape.columns]
+    params += [_column([c.end[name] for c in group], END_COLUMNS[name]) for name in shape.end]
+    if shape.artifact:
+        done = [c.artifact for c in group if c.artifact is not None]
+        params += [packed([d.artifact for d in done]), packed([d.digest.hex() for d in done])]
+    if shape.letter:
+        letters = [c.letter for c in group if c.letter is not None]
+        params += [packed([reason for reason, _ in letters]), packed([code for _, code in letters])]
+    return params
+
+
+def _column(values: Iterable[Any], type_: str) -> Any:
+    # Free text may hold newlines and travels as a real array.
+    return list(values) if type_ == "text" else packed(values)
+
+
+def _unpack(type_: str) -> str:
+    return "%s::text[]" if type_ == "text" else array(type_)
+
+
+@lru_cache(maxsize=256)
+def _sql(shape: Shape) -> str:
+    kind = KIND_OF[shape.verb].value
+    parts = [_values(shape), _job(shape, kind), _receipt(kind)]
+    if shape.fenced:
+        parts.append(_attempt(shape))
+        if shape.verb is not Verb.START:
+            parts.append("k AS (DELETE FROM jobs_attempt_cap cap USING j WHERE cap.attempt_id = j.fence"
+                         " RETURNING cap.attempt_id)")
+    if shape.artifact:
+        parts.append("f AS (INSERT INTO jobs_artifact (job_id, value, hash, created_at)"
+                     " SELECT j.id, v.artifact, decode(v.artifact_hash, 'hex'), jobs_now() FROM j JOIN v ON v.id = j.id)")
+    if shape.letter:
+        parts.append(_LETTER)
+    if shape.verb is Verb.REQUEUE:
+        parts.append(_RESOLVE)
+    ends = shape.fenced and shape.verb is not Verb.START
+    capped = "EXISTS (SELECT 1 FROM k WHERE k.attempt_id = j.fence)" if ends else "false"
+    return "WITH " + ", ".join(parts) + f" SELECT j.id::text, j.revision, j.number, j.gate, {capped} FROM j"
+
+
+def _values(shape: Shape) -> str:
+    columns = [("id", array("uuid")), ("state", array("text")), ("body", array("text"))]
+    if shape.fenced:
+        columns.append(("fence", array("uuid")))
+    columns += [(name, _unpack(COLUMNS[name][0])) for name in shape.columns]
+    columns += [(name, _unpack(END_COLUMNS[name])) for name in shape.end]
+    if shape.artifact:
+        columns += [("artifact", array("text")), ("artifact_hash", array("text"))]
+    if shape.letter:
+        columns += [("letter", array("text")), ("letter_code", array("text"))]
+    return (f"v AS MATERIALIZED (SELECT * FROM unnest({', '.join(sql for _, sql in columns)})"
+            f" AS v({', '.join(name for name, _ in columns)}))")
+
+
+def _job(shape: Shape, kind: str) -> str:
+    sets = [f"state = '{shape.to.value}'", "revision = job.revision + 1", "number = job.number + 1",
+            f"head = {chain_hash('job.head', 'job.id', 'job.number + 1', kind, 'v.body')}"]
+    sets += [f"{name} = job.{name} + 1" for name in shape.counters]
+    sets += [COLUMNS[name][1] for name in shape.columns]
+    if shape.verb is not Verb.START:
+        sets.append("attempt_id = NULL")
+    if shape.to in TERMINAL:
+        sets.append("ended_at = jobs_now()")
+    if shape.to is State.CANCELLED:
+        sets.append("cancelled_at = jobs_now()")
+    if shape.verb is Verb.REQUEUE:
+        sets.append(_RESET)
+    sets.append(_gate(shape))
+    guard = "job.id = v.id AND job.state = v.state"
+    if shape.fenced:
+        guard += " AND job.attempt_id = v.fence"
+    if shape.fenced and shape.verb in (Verb.START, Verb.COMPLETE, Verb.FAIL, Verb.STOP, Verb.RELEASE):
+        guard += (" AND (NOT job.strict_lease OR EXISTS (SELECT 1 FROM jobs_attempt x"
+                  " WHERE x.id = v.fence AND x.lease_until > jobs_now()))")
+    if shape.verb is Verb.REQUEUE:
+        guard += " AND EXISTS (SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = v.id AND d.resolved_at IS NULL)"
+    fence = "v.fence" if shape.fenced else "NULL::uuid"
+    return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM v WHERE {guard}"
+            f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id, job.type,"
+            f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
+
+
+def _gate(shape: Shape) -> str:
+    if shape.to is not State.QUEUED:
+        return "gate = NULL"
+    if "at_us" in shape.columns:
+        available = "timestamptz 'epoch' + v.at_us * interval '1 microsecond'"
+    else:
+        available = "jobs_now() + v.after_us * interval '1 microsecond'"
+    return _GATE.format(available=available, claims="0" if shape.verb is Verb.REQUEUE else "job.chain_claims")
+
+
+def _receipt(kind: str) -> str:
+    return (f"r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)"
+            f" SELECT j.id, j.number, '{kind}', jobs_now(), j.body, j.head FROM j)")
+
+
+def _attempt(shape: Shape) -> str:
+    if shape.verb is Verb.START:
+        return ("a AS (UPDATE jobs_attempt attempt SET started_at = jobs_now() FROM j"
+                " WHERE attempt.id = j.fence AND attempt.ended_at IS NULL)")
+    sets = ["ended_at = jobs_now()", f"outcome = '{END_OF[shape.verb].value}'"]
+    sets += [f"{name} = v.{name}" for name in shape.end]
+    if shape.artifact:
+        sets.append("answer_hash = decode(v.artifact_hash, 'hex')")
+    return (f"a AS (UPDATE jobs_attempt attempt SET {', '.join(sets)} FROM j JOIN v ON v.id = j.id"
+            f" WHERE attempt.id = j.fence AND attempt.ended_at IS NULL)")
+
+
+_LETTER = (
+    "d AS (INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code,"
+    " attempt_count, opened_at) SELECT j.id, j.workspace_id, j.tenant_id, j.type, j.chain, v.letter, v.letter_code,"
+    " greatest(0, j.chain_claims - j.releases - j.interruptions - j.pauses), jobs_now() FROM j JOIN v ON v.id = j.id)"
+)
+_RESOLVE = (
+    "d AS (UPDATE jobs_dead_letter letter SET resolved_at = jobs_now(), resolution = 'requeued',"
+    " resolved_by = (j.body::json)->>'by', resolve_reason = (j.body::json)->>'reason' FROM j"
+    " WHERE letter.job_id = j.id AND letter.resolved_at IS NULL)"
+)

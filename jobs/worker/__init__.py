@@ -1,0 +1,1 @@
+"""Running jobs in a process of Django: claim, slots, heartbeats, drain."""

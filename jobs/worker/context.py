@@ -1,0 +1,102 @@
+"""What a handler gets: who it is, how long it may run, whether to stop, and where to report."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from typing import Any
+
+from jobs import clock
+from jobs.errors import JobError
+from jobs.registry import Definition
+from jobs.services import progress
+from jobs.store.claim import Claimed
+
+
+class Stopped(JobError):
+    """Raised by `run.check()` once the job should stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("stopped", f"The job was asked to stop: {reason}", retryable=True)
+        self.reason = reason
+
+
+class Run:
+    """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
+
+    __slots__ = ("_by", "_job", "_stop", "definition", "stop_reason", "until")
+
+    def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
+        self._job = job
+        self._by = by
+        self._stop: threading.Event | None = None
+        self.definition = definition
+        self.stop_reason: str | None = None
+        # The steady clock's moment at which the attempt times out; None: never.
+        self.until = None if job.timeout_ms is None else clock.monotonic() + job.timeout_ms / 1000
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._job.id
+
+    @property
+    def attempt_id(self) -> str:
+        """The attempt's id: a capability, for nobody outside."""
+        return self._job.fence
+
+    @property
+    def claims(self) -> int:
+        """The fencing number for the world outside: never falls, across requeues too (E14.22)."""
+        return self._job.claims
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable over the attempts of this job's chain: name external effects by it (D14)."""
+        return f"{self._job.id}:{self._job.chain}"
+
+    @property
+    def deadline(self) -> datetime | None:
+        """The job's own deadline, if it has one (C15)."""
+        return self._job.deadline_at
+
+    @property
+    def target(self) -> tuple[int, int] | None:
+        """Target id and generation of this job, if it is about a target (B16)."""
+        job = self._job
+        return None if job.target_id is None or job.generation is None else (job.target_id, job.generation)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the job should stop: aborted, cancelled, timed out, or the worker is shutting down (B26)."""
+        return self.stop_reason is not None
+
+    def check(self) -> None:
+        """Raise when the job should stop: a handler calls this between its steps."""
+        if self.stop_reason is not None:
+            raise Stopped(self.stop_reason)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, at most until the job should stop; whether it should."""
+        if self._stop is None:
+            self._stop = threading.Event()
+        return self.stopping or self._stop.wait(seconds)
+
+    def stop(self, reason: str) -> None:
+        """Called by the worker: ask the handler to stop."""
+        self.stop_reason = self.stop_reason or reason
+        if self._stop is not None:
+            self._stop.set()
+
+    def progress(self, stage: str, event: str = "started") -> None:
+        """Record a declared stage as `started` or `completed` (B30)."""
+        progress.stage(self.definition, self._job.id, self._job.fence, stage, event, self._by)
+
+    def checkpoint(self, value: Any) -> int:
+        """Keep resume data, a JSON value; the next attempt finds it. Its number (C33)."""
+        return progress.next_checkpoint(self._job.id, self._job.fence, value, self._by)
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What the latest checkpoint kept, or None (C33)."""
+        return progress.read(self._job.checkpoint)

@@ -1,0 +1,55 @@
+"""What the kernel says of processes: who listens on a socket, what a process runs, which children have ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+# Those that this process started to outlive it, and so has to wait for when they do not.
+children: set[int] = set()
+os.register_at_fork(after_in_child=children.clear)
+
+
+def listener(path: Path) -> int | None:
+    """The process that listens on a Unix socket, if one does."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(5)
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return None
+        if hasattr(socket, "SO_PEERCRED"):
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return int(struct.unpack("3i", credentials)[0])
+        # macOS: LOCAL_PEERPID of SOL_LOCAL, for which Python has no names.
+        return int(struct.unpack("i", connection.getsockopt(0, 2, struct.calcsize("i")))[0])
+
+
+def is_postmaster(pid: int, data: Path) -> bool:
+    """Whether a process is a postmaster on these data, and not another one that was given its number."""
+    words = _command(pid)
+    return bool(words) and Path(words[0]).name == "postgres" and f"-D {data}" in " ".join(words)
+
+
+def reap() -> None:
+    """Wait for the children that have ended: until then their numbers are taken and look alive."""
+    for pid in list(children):
+        try:
+            ended, _ = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            ended = pid
+        if ended:
+            children.discard(pid)
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        if os.path.exists("/proc/self/cmdline"):
+            return []
+    command = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

@@ -1,0 +1,136 @@
+"""The settings of the site, and the only reader of the environment (django-environ).
+
+Without `DATABASE_URL` the address of the embedded PostgreSQL is used; importing this starts nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import environ
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.FileAwareEnv()
+
+DEBUG = env.bool("DEBUG", default=False)
+PRODUCTION = bool(env.str("SECRET_KEY", default=""))
+SECRET_KEY = env.str("SECRET_KEY", default="development-only-not-a-secret-" + "x" * 32)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
+
+
+def _installed(*names: str) -> list[str]:
+    return [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
+
+
+INSTALLED_APPS = [
+    # Before channels, which ships a `runworker` of its own.
+    "jobs.apps.JobsConfig",
+    *_installed("daphne", "channels"),
+    "pgtrigger",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "jobsite.apps.JobsiteConfig",
+    *_installed("rest_framework"),
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "jobsite.urls"
+ASGI_APPLICATION = "jobsite.asgi.application"
+WSGI_APPLICATION = "jobsite.wsgi.application"
+
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "DIRS": [BASE_DIR / "templates"],
+    "APP_DIRS": True,
+    "OPTIONS": {"context_processors": [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ]},
+}]
+
+DATABASE_URL = env.str("DATABASE_URL", default="")
+
+
+def _database() -> dict[str, Any]:
+    if DATABASE_URL:
+        return dict(env.db("DATABASE_URL"))
+    from jobsite.postgres import address
+
+    return address(BASE_DIR).django_database()
+
+
+# The pool opens nothing while idle; runworker needs its thread slots + 4 and refuses to start otherwise.
+POOL = {"min_size": 0, "max_size": env.int("DATABASE_POOL_MAX", default=20), "timeout": 10}
+DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}}
+DATABASES["default"].setdefault("OPTIONS", {}).update({
+    "pool": POOL, "connect_timeout": 5,
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000,
+})
+EMBEDDED_DATABASE = not DATABASE_URL
+
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+STATIC_URL = "static/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator",
+                 "NumericPasswordValidator")
+]
+
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["jobs.api.parsing.StrictJSONParser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["jobs.api.security.KeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["jobs.api.security.HasPermission"],
+    "EXCEPTION_HANDLER": "jobs.api.errors.problem",
+    "UNAUTHENTICATED_USER": None,
+}
+# The API's largest body, counted before anything is parsed.
+DATA_UPLOAD_MAX_MEMORY_SIZE = env.int("MAX_BODY_BYTES", default=1024 * 1024)
+
+if PRODUCTION:
+    SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
+    SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+    if env.bool("BEHIND_PROXY", default=False):
+        SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+JOBS: dict[str, Any] = {
+    "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
+    "SLOTS": env.int("JOBS_SLOTS", default=2),
+    "POLL_S": env.float("JOBS_POLL_S", default=1.0),
+    "DRAIN_GRACE_S": env.float("JOBS_DRAIN_GRACE_S", default=10.0),
+    "LEASE_S": env.float("JOBS_LEASE_S", default=30.0),
+    "RECOVERY_GRACE_S": env.float("JOBS_RECOVERY_GRACE_S", default=5.0),
+    "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"console": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="WARNING")},
+}

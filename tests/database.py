@@ -1,0 +1,68 @@
+"""The test database between tests: emptied, and with a clock that tests move."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from django.db import connection, connections
+
+from jobs.services import tenancy
+
+_CLOCK = ("CREATE OR REPLACE FUNCTION jobs_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS"
+          " 'SELECT statement_timestamp(){}'")
+_offset = 0.0
+
+
+def empty() -> None:
+    """Empty every table of jobs and make the default workspace again."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'jobs\\_%%'", [])
+        tables = ", ".join(row[0] for row in cursor.fetchall())
+        cursor.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE")
+    tenancy.make_defaults()
+
+
+def pass_time(seconds: float) -> None:
+    """Move the database's clock on, for every connection."""
+    global _offset
+    _offset += seconds
+    with connection.cursor() as cursor:
+        cursor.execute(_CLOCK.format(f" + interval ''{_offset} seconds''"))
+
+
+def reset_clock() -> None:
+    """Back to the real time."""
+    global _offset
+    if _offset:
+        _offset = 0.0
+        with connection.cursor() as cursor:
+            cursor.execute(_CLOCK.format(""))
+
+
+def close() -> None:
+    """Give every connection of this thread back."""
+    connections.close_all()
+
+
+def rows(sql: str, *params: object) -> list[tuple]:
+    """Plain SQL, read."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params or None)
+        return cursor.fetchall()
+
+
+def row_hash(job_id: object) -> str:
+    """A digest of everything that is stored about a job: equal before and after means that nothing changed."""
+    return rows("""SELECT md5(coalesce((SELECT j::text FROM jobs_job j WHERE id = %s), '') || coalesce((
+        SELECT string_agg(a::text, '|' ORDER BY a.number) FROM jobs_attempt a WHERE job_id = %s), '') || coalesce((
+        SELECT string_agg(r::text, '|' ORDER BY r.number) FROM jobs_receipt r WHERE job_id = %s), ''))""",
+        job_id, job_id, job_id)[0][0]
+
+
+@contextmanager
+def own_connection():
+    """For a thread of a test: its connection is given back at the end."""
+    try:
+        yield
+    finally:
+        connections.close_all()

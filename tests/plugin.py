@@ -1,0 +1,34 @@
+"""Starts the embedded PostgreSQL for a test run that names no database: once, in the xdist controller."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+os.environ.setdefault("JOBS_DEFINITIONS", "jobsite.definitions,tests.definitions")
+os.environ.setdefault("DATABASE_POOL_MAX", "40")
+
+_server = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    global _server
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and not config.option.collectonly and not os.environ.get("DATABASE_URL"):
+        from jobsite import postgres
+
+        _server = postgres.start()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _server is not None:
+        _server.close()
+
+
+def skip(reason: str) -> None:
+    """Skip for want of a tool of the machine; a failure where JOBSITE_NO_SKIPS says that all tools are there."""
+    if os.environ.get("JOBSITE_NO_SKIPS"):
+        pytest.fail(f"may not be skipped here: {reason}")
+    pytest.skip(reason)
