@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
 
@@ -26,4 +27,7 @@ class JobsConfig(AppConfig):
         """Wire the checks and the defaults."""
         from jobs import checks  # noqa: F401
 
+        from jobs.store.sql import plan_once
+
+        connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)

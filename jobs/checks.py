@@ -1,1 +1,72 @@
-"""System checks: settings that cannot work are named before anything runs."""
+"""System checks: settings that cannot work are named before anything runs, each with what would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.exceptions import ImproperlyConfigured
+
+from jobs.conf import conf, registry, unknown_keys
+from jobs.errors import Invalid
+from jobs.leases import heartbeat_s
+from jobs.routing import disagreements
+
+
+@register("jobs")
+def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """`JOBS`, the definitions it names, and the database it relies on."""
+    faults: list[CheckMessage] = [
+        Error(fault, id="jobs.E001") for fault in unknown_keys(dict(getattr(settings, "JOBS", {})))]
+    if not faults:
+        faults += [*_values(), *_definitions()]
+    return [*faults, *_database(), *_order()]
+
+
+def _values() -> Iterator[CheckMessage]:
+    try:
+        site = conf()
+    except (ImproperlyConfigured, Invalid, TypeError) as error:
+        yield Error(f"JOBS cannot be read: {error}", id="jobs.E002")
+        return
+    beat = heartbeat_s(site.LEASE_S)
+    if 2 * beat >= site.LEASE_S:
+        yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
+                    hint="Set JOBS['LEASE_S'] to 3 or more.")
+    elif site.DRAIN_GRACE_S + beat >= site.LEASE_S:
+        yield Warning(f"A drain of {site.DRAIN_GRACE_S:g} s and a heartbeat ({beat:g} s) exceed the lease of "
+                      f"{site.LEASE_S:g} s: jobs may lapse while a worker drains.", id="jobs.W003")
+
+
+def _definitions() -> Iterator[CheckMessage]:
+    try:
+        known = registry()
+    except (ImportError, Invalid, ImproperlyConfigured, TypeError) as error:
+        yield Error(f"The definitions cannot be loaded: {error}", id="jobs.E004",
+                    hint="JOBS['DEFINITIONS'] lists modules that declare jobs.")
+        return
+    yield from (Error(fault, id="jobs.E005") for fault in known.check(conf().QUEUES))
+    routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known])
+    yield from (Warning(fault, id="jobs.W005") for fault in routed)
+
+
+def _database() -> Iterator[CheckMessage]:
+    at = settings.DATABASES.get("default", {})
+    if "postgresql" not in at.get("ENGINE", ""):
+        yield Error("The default database must be PostgreSQL 15 to 18.", id="jobs.E006")
+    options = at.get("OPTIONS", {})
+    if options.get("server_side_binding"):
+        yield Error("OPTIONS['server_side_binding'] keeps the claim from its partial index.", id="jobs.E007",
+                    hint="Leave it out; what may be bound on the server is.")
+    if options.get("isolation_level") is not None and int(options["isolation_level"]) > 1:
+        yield Error("Caps are exact at READ COMMITTED only.", id="jobs.E008",
+                    hint="Leave OPTIONS['isolation_level'] out.")
+
+
+def _order() -> Iterator[CheckMessage]:
+    names = [app.partition(".")[0] for app in settings.INSTALLED_APPS]
+    if "channels" in names and names.index("channels") < names.index("jobs"):
+        yield Error("Channels ships a `runworker` of its own: 'jobs' must stand before 'channels' in INSTALLED_APPS.",
+                    id="jobs.E009")

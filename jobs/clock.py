@@ -46,9 +46,19 @@ def moment(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
+def wall() -> datetime:
+    """This machine's idea of the time, for log lines only."""
+    return datetime.now(UTC)
+
+
 def monotonic() -> float:
     """Seconds of a clock that never jumps, for waiting only."""
     return time.monotonic()
+
+
+def epoch(seconds: int) -> int:
+    """A number that rises once in so many seconds of the steady clock."""
+    return int(time.monotonic()) // seconds
 
 
 def sleep(seconds: float) -> None:
@@ -73,6 +83,10 @@ class Every:
     def now(self) -> None:
         """Make the next look due at once."""
         self._next = 0.0
+
+    def after(self, seconds: float) -> None:
+        """Put the next time off."""
+        self._next = monotonic() + seconds
 
     def wait_s(self) -> float:
         """Seconds until due, not below 0."""

@@ -237,7 +237,6 @@ def _short_float(text: str) -> float:
     return float(text)
 
 
-_EXPONENT: Final = re.compile(rb"0e\+?0{3}")
 _ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -272,8 +271,8 @@ def _is_suspicious(raw: bytes) -> bool:
     """Whether the text may hold what the reader takes and we do not; false alarms cost a walk over the value."""
     shape = raw.translate(_SHAPE)
     return (
-        _LONG in shape or (b"0e" in shape and _EXPONENT.search(shape) is not None)
-        or (b"\\u" in raw and _ESCAPE.search(raw) is not None) or b"NaN" in raw or b"Infinity" in raw
+        _LONG in shape or b"0e0" in shape or b"0e+0" in shape or b"NaN" in raw or b"Infinity" in raw
+        or (b"\\u" in raw and _ESCAPE.search(raw) is not None)
     )
 
 

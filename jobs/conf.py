@@ -6,20 +6,17 @@ Unknown keys are refused with the nearest known one (the system check words it);
 from __future__ import annotations
 
 import difflib
-import importlib
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from jobs.registry import Registry, load
 from jobs.retry import RetryPolicy
 from jobs.routing import UNROUTED, Rule
-
-if TYPE_CHECKING:
-    from jobs.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def conf() -> Conf:
 @lru_cache(maxsize=1)
 def registry() -> Registry:
     """The definitions that this site registers, loaded from the modules that `DEFINITIONS` names (B1, B11)."""
-    return importlib.import_module("jobs.registry").load(conf().DEFINITIONS)
+    return load(conf().DEFINITIONS)
 
 
 def _forget(*, setting: str, **_: Any) -> None:

@@ -20,6 +20,8 @@ log = logging.getLogger("jobs.publish")
 CHANNEL = "jobs_wake"
 Hook = Callable[[Sequence["News"]], None]
 News = tuple[str, int, State]  # job id, receipt number, state
+# Something to claim, or a claim that may be void: both are news for workers.
+_WAKING = frozenset({State.QUEUED, State.CANCELLED, State.PAUSED, State.SUPERSEDED})
 
 _in_transaction: list[Hook] = []
 _after_commit: list[Hook] = []
@@ -45,12 +47,12 @@ def forget(hook: Hook) -> None:
 
 
 def moved(news: Sequence[News]) -> None:
-    """Called by the store with what it wrote: tell the hooks, and wake workers when something became claimable."""
+    """Called by the store with what it wrote: tell the hooks, and wake workers when one of them should look."""
     for hook in _in_transaction:
         hook(news)
     if _after_commit:
         transaction.on_commit(lambda: _tell(news), robust=True)
-    if any(state is State.QUEUED or state is State.CANCELLED for _, _, state in news):
+    if any(state in _WAKING for _, _, state in news):
         wake_after_commit()
 
 
@@ -93,15 +95,16 @@ class _Waker:
             clock.sleep(self.interval_s)
 
     def _send(self) -> None:
-        connection = connections["default"]
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(f"NOTIFY {CHANNEL}")
+            connection = connections["default"]
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(f"NOTIFY {CHANNEL}")
+            finally:
+                connection.close()
         except Exception:
-            # A hint only: workers poll anyway.
+            # A hint only: workers poll anyway. This thread must go on, or the process would never wake anyone again.
             log.debug("a wake was lost", exc_info=True)
-        finally:
-            connection.close()
 
 
 _waker = _Waker()

@@ -121,13 +121,13 @@ class View:
 
 
 def body_text(**facts: Any) -> str:
-    """The body of a receipt: canonical JSON of the facts that are not None. Values are str, int, bool or flat objects."""
+    """The body of a receipt: canonical JSON of the facts that are not None: str, int, bool or flat objects."""
     return json.dumps({k: v for k, v in facts.items() if v is not None}, sort_keys=True, separators=(",", ":"),
                       ensure_ascii=False, allow_nan=False)
 
 
 def link(prev: bytes, job_id: uuid.UUID, number: int, at_us: int, kind: str, body: str) -> bytes:
-    """The hash of a receipt from its predecessor's and its own content, as the moving statement computes it (A12, E12)."""
+    """The hash of a receipt over its predecessor's and its content, as the moving statement makes it (A12, E12)."""
     word = kind.encode()
     return sha256(b"".join((
         prev, job_id.bytes, number.to_bytes(8, "big", signed=True), at_us.to_bytes(8, "big", signed=True),

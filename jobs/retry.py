@@ -6,7 +6,8 @@ that locked the row. The order in which reasons are tried is the order of E4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from jobs.errors import Invalid, Refused
@@ -18,12 +19,23 @@ TERMINAL_SUFFIX = "_refused"
 MAX_RELEASES = 100
 MAX_INTERRUPTIONS = 100
 SECOND = 1_000_000
+MAX_DELAY_S = 366 * 86_400
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class TooManyReleases(Refused):
     """This job was given back too often in its present chain."""
 
     code = "too_many_releases"
+
+
+def _is_delay(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value <= MAX_DELAY_S  # type: ignore[operator]
+
+
+def _are_codes(value: object) -> bool:
+    return value is None or (isinstance(value, tuple)
+                             and all(isinstance(code, str) and _CODE.fullmatch(code) for code in value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +51,20 @@ class RetryPolicy:
     retry_on: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        base, most = _is_delay(self.base_delay_s), _is_delay(self.max_delay_s)
+        if isinstance(self.retry_on, list):
+            object.__setattr__(self, "retry_on", tuple(self.retry_on))
         faults = [
             {"field": field, "message": message}
-            for field, message, wrong in (
+            for field, message, right in (
                 ("max_attempts", "must be a whole number of at least 1",
-                 isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int) or self.max_attempts < 1),
-                ("base_delay_s", "must be more than 0", not self.base_delay_s > 0),
-                ("max_delay_s", "must not be below base_delay_s", not self.max_delay_s >= self.base_delay_s),
+                 type(self.max_attempts) is int and 1 <= self.max_attempts < 2**31),
+                ("base_delay_s", f"must be more than 0 and at most {MAX_DELAY_S}", base),
+                ("max_delay_s", f"must not be below base_delay_s, and at most {MAX_DELAY_S}",
+                 most and (not base or self.max_delay_s >= self.base_delay_s)),
+                ("retry_on", "must be reason codes in snake_case, or None", _are_codes(self.retry_on)),
             )
-            if wrong
+            if not right
         ]
         if faults:
             raise Invalid("The retry policy is not valid.", code="invalid_retry_policy", faults=faults)
@@ -146,5 +163,6 @@ def after_release(budget: Budget, after_us: int, now: datetime) -> Again:
 def after_interruption(budget: Budget, after_us: int, now: datetime, jitter: float) -> Decision:
     """A holder could not go on; uncounted up to a bound, then a failure (E4)."""
     if budget.interruptions >= MAX_INTERRUPTIONS:
-        return after_failure(budget, "interrupted_too_often", True, now, jitter)
+        # Nobody reported this failure, and `retry_on` filters reported ones only.
+        return after_failure(replace(budget, retry_on=None), "interrupted_too_often", True, now, jitter)
     return Again(after_us)

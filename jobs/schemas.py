@@ -60,7 +60,9 @@ class Codec(Generic[T]):
         """Raises Invalid invalid_codec if the annotation is no codec, or one that would take what it does not state."""
         self._limit(max_bytes)
         self._adapter: TypeAdapter[T] = _adapter(annotation, "")
-        self.is_object = _is_object(cast("dict[str, Any]", self._adapter.core_schema))
+        schema = cast("dict[str, Any]", self._adapter.core_schema)
+        self.is_object = _is_object(schema)
+        self._is_exact = not any(node["type"] in _LOOSE or "serialization" in node for node, _, _ in _nodes(schema))
         self._read_json = self._adapter.validator.validate_json
         self._read_python = self._adapter.validator.validate_python
         self._dump = self._adapter.serializer.to_python
@@ -84,7 +86,8 @@ class Codec(Generic[T]):
         """
         text = canonical(value, max_bytes=self.max_bytes)
         dumped = self._dumped(self.decode(text, code=self.code))
-        return text if dumped == value else self._settled(dumped)
+        # Equal values have one text, unless a type takes True for 1.
+        return text if self._is_exact and dumped == value else self._settled(dumped, text)
 
     def decode(self, text: str, *, code: str = PERSISTED) -> T:
         """The typed value of a stored text (B21). Raises Invalid with the code, and all faults at once."""
@@ -119,10 +122,10 @@ class Codec(Generic[T]):
         except ValueError:
             raise refusal(self.code, "This holds a value that cannot be written as JSON.") from None
 
-    def _settled(self, dumped: Any) -> str:
+    def _settled(self, dumped: Any, source: str = "") -> str:
         """The text of a dumped value, proven to read back as the same: the normal form of a normal form is itself."""
         text = canonical(dumped, max_bytes=self.max_bytes)
-        if self._dumped(self.decode(text, code=self.code)) != dumped:
+        if text != source and self._dumped(self.decode(text, code=self.code)) != dumped:
             raise refusal(self.code, "This type has no stable JSON form: what it writes reads as something else.")
         return text
 
@@ -210,6 +213,7 @@ _REFUSED: Final = {
     "generator": "is no value; use list[...]",
     "json": "hides JSON in a string; name the type itself",
 }
+_LOOSE: Final = frozenset({"literal", "enum", "function-before", "function-after", "function-wrap", "function-plain"})
 _MASKS: Final = frozenset({"_serialize_secret", "_serialize_secret_field"})
 _CHILDREN: Final = (
     "schema", "items_schema", "keys_schema", "values_schema", "choices", "fields", "definitions", "steps",
@@ -228,31 +232,40 @@ def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
         raise _unfit(name, f"pydantic cannot build it: {str(error).splitlines()[0]}") from None
     if schema is None:
         raise _unfit(name, "names a type that is not defined yet")
-    if faults := list(_openings(schema, name, None)):
+    if faults := list(_openings(schema, name)):
         raise unfit(faults)
     return adapter
 
 
-def _openings(node: Any, path: str, owner: dict[str, Any] | None) -> Iterator[Fault]:
-    """A fault for every place in a core schema that would take unknown fields or unstated types."""
+def _nodes(
+    node: Any, path: str = "", owner: dict[str, Any] | None = None
+) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """Every typed node of a core schema that JSON is read by, with its place and the model or record it is in."""
     if isinstance(node, (list, tuple)):
         for item in node:
-            yield from _openings(item, path, owner)
+            yield from _nodes(item, path, owner)
     elif isinstance(node, dict) and not isinstance(node.get("type"), str):
         for name, item in node.items():
-            yield from _openings(item, f"{path}/{name}", owner)
+            yield from _nodes(item, f"{path}/{name}", owner)
     elif isinstance(node, dict):
         kind = node["type"]
         owner = node if kind in ("model", "dataclass", "typed-dict") else owner
         path = f"{path}/{node['name']}" if kind == "dataclass-field" else path
+        yield node, path, owner or node
+        for key in _ONLY.get(kind, _CHILDREN):
+            yield from _nodes(node.get(key), path, owner)
+
+
+def _openings(schema: Any, name: str) -> Iterator[Fault]:
+    """A fault for every place in a core schema that would take unknown fields or unstated types."""
+    for node, path, owner in _nodes(schema, name):
+        kind = node["type"]
         if kind in _REFUSED:
             yield {"field": path, "message": _REFUSED[kind]}
         elif getattr(node.get("serialization", {}).get("function"), "__name__", "") in _MASKS:
             yield {"field": path, "message": "a secret is stored masked, so it is lost; pass a reference to it"}
-        elif kind in _RECORDS and _extra(node, owner or node) != "forbid":
-            yield {"field": path, "message": _how_to_forbid(owner or node)}
-        for key in _ONLY.get(kind, _CHILDREN):
-            yield from _openings(node.get(key), path, owner)
+        elif kind in _RECORDS and _extra(node, owner) != "forbid":
+            yield {"field": path, "message": _how_to_forbid(owner)}
 
 
 def _extra(node: dict[str, Any], owner: dict[str, Any]) -> object:

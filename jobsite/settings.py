@@ -16,7 +16,7 @@ env = environ.FileAwareEnv()
 
 DEBUG = env.bool("DEBUG", default=False)
 PRODUCTION = bool(env.str("SECRET_KEY", default=""))
-SECRET_KEY = env.str("SECRET_KEY", default="development-only-not-a-secret-" + "x" * 32)
+SECRET_KEY = env.str("SECRET_KEY", default="") or "development-only-not-a-secret-" + "x" * 32
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
 
 
@@ -80,6 +80,8 @@ POOL = {"min_size": 0, "max_size": env.int("DATABASE_POOL_MAX", default=20), "ti
 DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}}
 DATABASES["default"].setdefault("OPTIONS", {}).update({
     "pool": POOL, "connect_timeout": 5,
+    # Behind a transaction pooler nothing may be prepared: DATABASE_POOLER=on.
+    "prepare_threshold": None if env.bool("DATABASE_POOLER", default=False) else 5,
     "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000,
 })
 EMBEDDED_DATABASE = not DATABASE_URL

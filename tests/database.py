@@ -15,6 +15,7 @@ _offset = 0.0
 
 def empty() -> None:
     """Empty every table of jobs and make the default workspace again."""
+    assert str(connection.settings_dict["NAME"]).startswith("test_"), "this is no test database"
     with connection.cursor() as cursor:
         cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'jobs\\_%%'", [])
         tables = ", ".join(row[0] for row in cursor.fetchall())

@@ -32,7 +32,7 @@ class Attempt(models.Model):
     reason_code = models.CharField(max_length=64, null=True)
     message = models.TextField(null=True, db_comment="Error text, stripped and cut to 8 KiB")
     retryable = models.BooleanField(null=True)
-    answer_hash = models.BinaryField(null=True, db_comment="sha256 of the settling body, to tell a replay from a conflict (E5)")
+    answer_hash = models.BinaryField(null=True, db_comment="sha256 of the settling body: a replay or a conflict (E5)")
     owner_binding = models.TextField(null=True, db_comment="Token-free description of the credential (E10)")
 
     class Meta:

@@ -21,7 +21,7 @@ class Command(models.Model):
     payload_hash = models.BinaryField()
     by = models.CharField(max_length=200)
     reason = models.CharField(max_length=512, null=True)
-    idempotency_key = models.CharField(max_length=200, null=True, db_comment="Of the enqueue that became this steer (E3)")
+    idempotency_key = models.CharField(max_length=200, null=True, db_comment="Of the enqueue that became it (E3)")
     external_id = models.CharField(max_length=200, null=True, db_comment="The job_id of that enqueue")
     fingerprint = models.BinaryField(null=True)
     tenant_id = models.BigIntegerField()

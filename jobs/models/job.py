@@ -35,10 +35,10 @@ class Job(models.Model):
     version = models.IntegerField()
     queue = models.CharField(max_length=64)
     worker_group = models.CharField(max_length=64)
-    agent = models.CharField(max_length=64, null=True, db_comment="Agent id of the request; routes before the type (A23)")
+    agent = models.CharField(max_length=64, null=True, db_comment="Of the request; routes before the type (A23)")
     origin = models.CharField(max_length=16, db_comment="Stamped by the door, never sent (B13)")
     priority = models.SmallIntegerField(default=0)
-    subject = models.CharField(max_length=200, null=True, db_comment="What the definition calls this job in lists (B40)")
+    subject = models.CharField(max_length=200, null=True, db_comment="What lists show of this job (B40)")
 
     input = models.TextField(db_comment="Canonical JSON in the codec's normal form; emptied by redaction")
     input_hash = models.BinaryField(db_comment="sha256 of the input; receipts carry it")
@@ -92,7 +92,7 @@ class Job(models.Model):
                                 db_index=False, related_name="+", db_comment="The live attempt: the fence")
     abort_reason = models.CharField(max_length=512, null=True, db_comment="Set while an abort is pending (E5)")
     progress = models.TextField(null=True, db_comment="Latest declared stage, canonical JSON")
-    checkpoint = models.TextField(null=True, db_comment="The handler's resume data; survives lapse and requeue (C27, C33)")
+    checkpoint = models.TextField(null=True, db_comment="Resume data; survives lapse and requeue (C27, C33)")
     checkpoint_number = models.IntegerField(default=0)
     checkpoint_hash = models.BinaryField(null=True)
 
@@ -123,8 +123,8 @@ class Job(models.Model):
             models.CheckConstraint(name="job_chain_positive",
                                    condition=Q(chain__gte=1, revision__gte=1, number__gte=F("revision"))),
             models.CheckConstraint(name="job_spans_positive",
-                                   condition=Q(lease_ms__gt=0, base_delay_ms__gt=0, max_delay_ms__gte=F("base_delay_ms"),
-                                               max_lapses__gte=1)),
+                                   condition=Q(lease_ms__gt=0, base_delay_ms__gt=0, max_lapses__gte=1,
+                                               max_delay_ms__gte=F("base_delay_ms"))),
             models.CheckConstraint(name="job_counters_not_negative",
                                    condition=Q(chain_claims__lte=F("claims"), failures__gte=0, lapses__gte=0,
                                                releases__gte=0, interruptions__gte=0, pauses__gte=0,

@@ -20,7 +20,7 @@ class Key(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, null=True, related_name="keys",
                                db_comment="Set: the key sees this tenant only")
     permissions = ArrayField(models.CharField(max_length=32))
-    worker_groups = ArrayField(models.CharField(max_length=64), null=True, db_comment="Null: any group but the reserved")
+    worker_groups = ArrayField(models.CharField(max_length=64), null=True, db_comment="Null: any but the reserved")
     origin = models.CharField(max_length=16, default="user", db_comment="Stamped on what it enqueues (B13)")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True)

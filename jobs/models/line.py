@@ -22,7 +22,8 @@ class ClaimLine(models.Model):
                                               condition=Q(parked=None) | Q(parked__in=["cap", "paused"]))]
         indexes = [
             models.Index("worker_group", "queue", "tenant_id", name="line_known"),
-            models.Index("worker_group", "queue", "tenant_id", "id", name="line_open", condition=Q(parked__isnull=True)),
+            models.Index("worker_group", "queue", "tenant_id", "id", name="line_open",
+                         condition=Q(parked__isnull=True)),
             models.Index("workspace_id", "worker_group", "queue", "tenant_id", name="line_open_workspace",
                          condition=Q(parked__isnull=True)),
             models.Index("tenant_id", name="line_parked", condition=Q(parked__isnull=False)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pgtrigger
-import pgtrigger.apps  # noqa: F401  (lets Meta.triggers be said also where pgtrigger is no installed app)
+
+# Lets Meta.triggers be said where pgtrigger is no installed app.
+import pgtrigger.apps
 from django.db import models
 
 from jobs.models.job import Job
@@ -13,7 +15,7 @@ ERASING = "COALESCE(current_setting('jobs.erasing', true), '') = 'on'"
 
 
 def refuse_unless_erasing(name: str, allowed: str) -> pgtrigger.Trigger:
-    """A trigger that refuses UPDATE and DELETE but for `allowed`, an SQL condition on TG_OP, OLD and NEW, while erasing."""
+    """A trigger that refuses UPDATE and DELETE; while erasing but for `allowed`, SQL over TG_OP, OLD and NEW."""
     return pgtrigger.Trigger(
         name=name,
         when=pgtrigger.Before,
@@ -57,4 +59,5 @@ class Artifact(models.Model):
         db_table = "jobs_artifact"
         triggers = [refuse_unless_erasing(
             "artifact_immutable",
-            "TG_OP = 'DELETE' OR (NEW.job_id = OLD.job_id AND NEW.hash = OLD.hash AND NEW.created_at = OLD.created_at)")]
+            "TG_OP = 'DELETE' OR (NEW.job_id = OLD.job_id AND NEW.hash = OLD.hash"
+            " AND NEW.created_at = OLD.created_at)")]

@@ -45,13 +45,13 @@ class Tenant(models.Model):
 
 
 class Limits(models.Model):
-    """The limits of a workspace (tenant null) or of one tenant; null means unlimited, or the workspace's word (C36, C37)."""
+    """Limits of a workspace (tenant null) or of one tenant; null: unlimited, or as the workspace says (C36, C37)."""
 
     id = models.BigAutoField(primary_key=True)
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="limits")
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, null=True, related_name="limits")
     tenant_concurrency = models.PositiveIntegerField(null=True, db_comment="Most running jobs of a tenant (C9)")
-    exclusive_group_max = models.PositiveIntegerField(null=True, db_comment="Most running of a group (C11); null: unlimited")
+    exclusive_group_max = models.PositiveIntegerField(null=True, db_comment="Most running of a group (C11)")
     exclusive_group_scope = models.CharField(max_length=16, null=True, db_comment="tenant (null) or workspace (E2)")
     tenant_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of a tenant (C10)")
     workspace_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of the workspace (C10)")
@@ -64,9 +64,11 @@ class Limits(models.Model):
         db_table = "jobs_limits"
         verbose_name_plural = "limits"
         constraints = [
-            models.UniqueConstraint(fields=["workspace"], condition=models.Q(tenant=None), name="limits_workspace_once"),
+            models.UniqueConstraint(fields=["workspace"], condition=models.Q(tenant=None),
+                                    name="limits_workspace_once"),
             models.CheckConstraint(
-                condition=models.Q(exclusive_group_scope=None) | models.Q(exclusive_group_scope__in=["tenant", "workspace"]),
+                condition=models.Q(exclusive_group_scope=None)
+                | models.Q(exclusive_group_scope__in=["tenant", "workspace"]),
                 name="limits_scope_known"),
             models.CheckConstraint(
                 condition=models.Q(tenant_concurrency=None) | models.Q(tenant_concurrency__gte=1),

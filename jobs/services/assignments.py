@@ -6,14 +6,22 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from django.db import OperationalError
+
 from jobs.clock import Every
+from jobs.errors import Conflict
+from jobs.outcomes import Interrupted
 from jobs.services.recovery import Recovery, promote
 from jobs.states import State, Verb
 from jobs.store import due
-from jobs.store.claim import Batch, Claimer, claim
-from jobs.store.moves import Answer, apply
-from jobs.store.sql import durable
+from jobs.store.claim import Batch, Claimed, Claimer, claim
+from jobs.store.moves import Answer, Moved, apply
+from jobs.store.sql import durable, run, sqlstate
 from jobs.store.verbs import Move
+
+LOCK_NOT_AVAILABLE = "55P03"
+__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "extend", "hand_back_unknown", "peek", "start",
+           "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +33,7 @@ class Beat:
 
 
 class Upkeep:
-    """What every claimer does for the claim's sake, at its own pace: promotion, and recovery once a second (C35, E8)."""
+    """What every claimer does for the claim's sake, at its own pace: promotion, and recovery each second (C35, E8)."""
 
     def __init__(self) -> None:
         self._promote = Every(0.2)
@@ -53,8 +61,7 @@ _upkeep = Upkeep()
 def take(claimer: Claimer, slots: int) -> Batch:
     """Claim up to `slots` jobs in a transaction of its own, after the upkeep that claims depend on."""
     _upkeep.tick()
-    batch = durable(lambda: claim(claimer, slots))
-    return batch
+    return durable(lambda: claim(claimer, slots))
 
 
 def extend(fences: Sequence[str]) -> dict[str, Beat]:
@@ -64,13 +71,52 @@ def extend(fences: Sequence[str]) -> dict[str, Beat]:
     return {fence: Beat(state, abort) for fence, (state, abort) in durable(lambda: due.extend(fences)).items()}
 
 
-def start(jobs: Sequence[tuple[str, str]], by: str) -> list[Answer]:
-    """The first heartbeat of (job, attempt) pairs: leased becomes running (A9)."""
+class Locked(Conflict):
+    """Somebody holds this job's row for longer than we wait."""
+
+    code = "job_locked"
+
+
+def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> list[Answer]:
+    """The first heartbeat of (job, attempt) pairs: leased becomes running (A9).
+
+    With patience it raises Locked, and moves nothing, where a row is not free in time: whoever renews leases must not
+    wait behind a caller that cancelled a job and keeps its transaction open.
+    """
     if not jobs:
         return []
-    return durable(lambda: apply([Move(job, Verb.START, by=by, fence=fence) for job, fence in jobs]))
+
+    def work() -> list[Answer]:
+        if patience_ms:
+            run(f"SET LOCAL lock_timeout = {int(patience_ms)}")
+        return apply([Move(job, Verb.START, by=by, fence=fence) for job, fence in jobs])
+
+    try:
+        return durable(work)
+    except OperationalError as error:
+        if sqlstate(error) == LOCK_NOT_AVAILABLE:
+            raise Locked from error
+        raise
 
 
 def begun(state: str) -> bool:
     """Whether the first heartbeat has been recorded."""
     return state == State.RUNNING
+
+
+def peek(fences: Sequence[str]) -> dict[str, Beat]:
+    """What `extend` answers, without renewing anything."""
+    return {fence: Beat(state, abort) for fence, (state, abort) in due.peek(fences).items()}
+
+
+def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:
+    """Release, uncounted as failures, live attempts in this worker's name that it does not know (E8).
+
+    A claim whose COMMIT was answered into a broken connection leaves such attempts; how many there were.
+    """
+    strays = due.live_of_worker(worker_id, known)
+    if not strays:
+        return 0
+    outcome = Interrupted("attempt_unknown")
+    moves = [Move(job, Verb.INTERRUPT, by=by, fence=fence, outcome=outcome) for job, fence in strays]
+    return sum(isinstance(a, Moved) for a in durable(lambda: apply(moves)))

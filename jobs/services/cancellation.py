@@ -47,7 +47,11 @@ def pause(job_id: str, *, by: str, reason: str = "paused", revision: int | None 
 
 
 def resume(job_id: str, *, by: str, revision: int | None = None, available_at: datetime | None = None) -> Moved:
-    """Let a paused job wait again, from `available_at` on; one past its deadline fails instead (B19, E1)."""
+    """Let a paused job wait again, from `available_at` on; one past its deadline fails instead (B19, E1).
+
+    Raises Invalid when its version is not registered any more (B28).
+    """
+    words.check_registered(str(job_id))
     at_us = clock.micros(words.moment(available_at, "available_at"))
     with joining():
         return answered(apply([Move(str(job_id), Verb.RESUME, by=by, revision=revision, at_us=at_us)])[0])

@@ -44,7 +44,8 @@ def _check_still_wanted(job: letters.LockedJob) -> None:
     if job.archived:
         raise Refused("This tenant is archived and takes no new work.", code="tenant_archived")
     if registry().find(job.type, job.version) is None:
-        raise Invalid(f"{job.type}@{job.version} is not registered any more.", field="type", code="unregistered_version")
+        raise Invalid(f"{job.type}@{job.version} is not registered any more.", field="type",
+                      code="unregistered_version")
     if job.target_id is not None and lookup.current_generation(job.target_id) != job.generation:
         raise TargetSuperseded()
 

@@ -44,8 +44,8 @@ def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant:
 def find(text: str) -> Key | None:
     """The live key that this text is, or None; a miss costs the same comparison as a hit."""
     prefix, _, secret = text.partition(".")
-    key = (Key.objects.select_related("workspace", "tenant").annotate(now=clock.Now()).filter(prefix=prefix[:16]).first()
-           if prefix.isascii() and "\x00" not in prefix else None)
+    known = Key.objects.select_related("workspace", "tenant").annotate(now=clock.Now())
+    key = known.filter(prefix=prefix[:16]).first() if prefix.isascii() and "\x00" not in prefix else None
     right = hmac.compare_digest(_digest(secret), bytes(key.digest) if key else _NOBODY)
     if key is None or not right or key.revoked_at is not None or (key.expires_at and key.expires_at <= key.now):
         return None

@@ -18,6 +18,8 @@ from jobs.store.sql import durable, rows
 BY = "loop:recovery"
 PROMOTE = 500
 BATCH = 200
+# Longer than the pause between two ticks of whoever calls Recovery.tick.
+GAP_S = 10.0
 
 
 def promote(limit: int = PROMOTE) -> bool:
@@ -40,27 +42,31 @@ class Recovery:
 
     def tick(self, limit: int = BATCH) -> bool:
         """Look at one batch of live attempts and end the lapsed ones; true when some were."""
-        if self._stand_still():
-            return False
-        grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
-        found, after = due.lapsed(grace_us, self._after, limit)
-        self._after = after or due.FIRST
-        if not found:
-            return False
-        return any(isinstance(a, Moved) for a in durable(lambda: due.lapse(found, grace_us, BY)))
+        return self._batch(limit) > 0
 
     def run(self, limit: int = BATCH) -> int:
         """One full pass over the live attempts; how many were ended."""
         ended, self._after = 0, due.FIRST
         while True:
-            ended += self.tick(limit)
+            ended += self._batch(limit)
             if self._after == due.FIRST:
                 return ended
+
+    def _batch(self, limit: int) -> int:
+        if self._stand_still():
+            return 0
+        grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
+        found, after = due.lapsed(grace_us, self._after, limit)
+        self._after = after or due.FIRST
+        if not found:
+            return 0
+        return sum(isinstance(a, Moved) for a in durable(lambda: due.lapse(found, grace_us, BY)))
 
     def _stand_still(self) -> bool:
         quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
         here = clock.monotonic()
-        if here - self._last > quiet:
+        # Where leases are short, the usual pause between two ticks is no gap.
+        if here - self._last > max(quiet, GAP_S):
             self._hold_until = here + quiet
         self._last = here
         return here < self._hold_until or server_age() < timedelta(seconds=quiet)

@@ -11,15 +11,18 @@ from typing import NamedTuple
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
+from jobs.codecs import printable
 from jobs.errors import Conflict
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
 from jobs.states import Verb
 from jobs.store.claim import Batch, Claimer, claim
 from jobs.store.moves import Answer, apply
-from jobs.store.sql import durable
-from jobs.store.verbs import Move
+from jobs.store.sql import NotInTransaction, durable
+from jobs.store.verbs import CODE_LIMIT, Move
 
 log = logging.getLogger("jobs.settlement")
+# A36: how often a last settlement is tried before it is left to the lease.
+TRIES = 5
 
 
 class Report(NamedTuple):
@@ -51,7 +54,7 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
 
     try:
         return durable(work)
-    except (OperationalError, InterfaceError):
+    except (OperationalError, InterfaceError, NotInTransaction):
         raise
     except DatabaseError:
         if not moves:
@@ -63,7 +66,7 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
 def _alone(move: Move) -> Answer:
     try:
         return durable(lambda: apply([move]))[0]
-    except (OperationalError, InterfaceError):
+    except (OperationalError, InterfaceError, NotInTransaction):
         raise
     except DatabaseError as error:
         log.exception("the settlement of job %s was refused", move.job_id)
@@ -73,7 +76,8 @@ def _alone(move: Move) -> Answer:
 def _move(report: Report, by: str) -> Move:
     outcome = report.outcome
     if isinstance(outcome, Failed):
-        outcome = Failed(outcome.code[:64], storable(outcome.message), outcome.retryable)
+        code = printable(outcome.code, CODE_LIMIT) or "attempt_error"
+        outcome = Failed(code, storable(outcome.message), outcome.retryable)
     return Move(report.job_id, VERB_OF[type(outcome)], by=by, fence=report.fence, outcome=outcome)
 
 

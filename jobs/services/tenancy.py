@@ -48,6 +48,6 @@ def tenant(workspace: Workspace, subject: str | None, *, make: bool = False) -> 
 
 def check_subject(subject: str) -> None:
     """A tenant's subject is 1 to 255 printable characters; raises Invalid."""
-    if not 0 < len(subject) <= SUBJECT_LIMIT or not subject.isprintable():
+    if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_LIMIT or not subject.isprintable():
         raise Invalid(f"must be 1 to {SUBJECT_LIMIT} printable characters", field="tenant_subject",
                       code="invalid_tenant_subject")

@@ -11,8 +11,9 @@ import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from jobs.conf import conf
-from jobs.errors import Invalid
+from jobs import clock
+from jobs.conf import conf, registry
+from jobs.errors import Invalid, NotFound
 from jobs.services import tenancy
 from jobs.store import lookup
 
@@ -36,15 +37,35 @@ class Place(NamedTuple):
     archived: bool
 
 
+def check_place(workspace: str | None, tenant: str | None) -> None:
+    """A workspace and a tenant that there could be; raises NotFound and Invalid."""
+    if workspace is not None and (not isinstance(workspace, str) or not workspace.isprintable()):
+        raise NotFound("There is no such workspace.", field="workspace")
+    if tenant is not None:
+        tenancy.check_subject(tenant)
+
+
 def place(workspace: str | None, tenant: str | None) -> Place:
-    """The tenant of a workspace, made on first use; raises NotFound for an unknown workspace."""
-    slug = workspace or conf().WORKSPACE
+    """The tenant of a workspace, both as checked, id 0 for one that its first job will make; raises NotFound."""
+    slug = conf().WORKSPACE if workspace is None else workspace
     found = lookup.place(slug, tenant)
-    if found is None:
-        tenancy.tenant(tenancy.workspace(slug), tenant, make=True)
-        found = lookup.place(slug, tenant)
-    assert found is not None
-    return Place(*found)
+    if found is not None:
+        return Place(*found)
+    known = tenancy.workspace(slug)
+    return Place(known.pk, 0 if tenant is not None else tenancy.tenant(known, None).pk, False)
+
+
+def made(workspace: str | None, tenant: str) -> Place:
+    """The same once the tenant is there: made now, after every refusal and before the first job (E3)."""
+    tenancy.tenant(tenancy.workspace(workspace), tenant, make=True)
+    return place(workspace, tenant)
+
+
+def check_registered(job_id: str) -> None:
+    """Raises Invalid for a job whose version this site does not know any more (B28, E4)."""
+    found = lookup.version_of(job_id)
+    if found is not None and registry().find(*found) is None:
+        raise Invalid(f"{found[0]}@{found[1]} is not registered any more.", field="type", code="unregistered_version")
 
 
 def queue(asked: str | None, own: str) -> str:
@@ -109,6 +130,15 @@ def deadline_ms(value: float | None) -> int | None:
     if seconds <= 0:
         raise Invalid("must be more than 0", field="deadline_s", code="invalid_deadline")
     return int(seconds * 1000)
+
+
+def deadline_at(value: datetime | None) -> datetime | None:
+    """An absolute deadline: ahead, and no further than the site's longest (C15)."""
+    at = moment(value, "deadline_at")
+    if at is not None and not 0 < (at - clock.now()).total_seconds() <= conf().MAX_DEADLINE_S:
+        raise Invalid(f"must lie ahead, by at most {conf().MAX_DEADLINE_S} seconds", field="deadline_at",
+                      code="invalid_deadline")
+    return at
 
 
 def span_ms(value: float | None, field: str) -> int | None:

@@ -11,7 +11,8 @@ from jobs.clock import Now
 from jobs.models import Worker
 
 
-def register(name: str, slots: int, worker_groups: Sequence[str], queues: Sequence[str], types: Sequence[str]) -> Worker:
+def register(name: str, slots: int, worker_groups: Sequence[str], queues: Sequence[str],
+             types: Sequence[str]) -> Worker:
     """A row for this life of the process; a restarted worker is another one (case-A15)."""
     worker = Worker(id=uuid.uuid4(), name=name[:200], host=socket.gethostname()[:255], pid=os.getpid(), slots=slots,
                     worker_groups=list(worker_groups), queues=list(queues), types=list(types))

@@ -7,13 +7,12 @@ its own before the one that counts: the lock inside the counting statement does 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from django.db import transaction
 
 from jobs.states import Gate
 from jobs.store.sql import array, durable, packed, rows, run
-from jobs.store.verbs import Row
 
 BUCKETS = 63
 RELEASE_AT_MOST = 500
@@ -36,6 +35,17 @@ class Group(NamedTuple):
     workspace_id: int
     tenant_id: int
     name: str
+
+
+class Ended(Protocol):
+    """What the release needs to know of a job whose attempt has ended."""
+
+    @property
+    def workspace_id(self) -> int: ...
+    @property
+    def tenant_id(self) -> int: ...
+    @property
+    def exclusive_group(self) -> str | None: ...
 
 
 def tenant_key(tenant_id: int) -> str:
@@ -140,9 +150,10 @@ _FREE = f"""SELECT g.workspace_id, g.tenant_id, g.name, g.scope,
     FROM (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope
         FROM unnest({array('bigint')}, {array('bigint')}, %s::text[]) u(workspace_id, tenant_id, name)
         {_LIMITS.format(t='u')}) g"""
-_HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_id, g.n, row_number() OVER (PARTITION BY g.n)
+_HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_id, g.n,
+        row_number() OVER (PARTITION BY g.n ORDER BY h.priority DESC, h.available_at, h.id)
     FROM unnest({arrays}, %s::text[]) WITH ORDINALITY g(workspace_id, tenant_id, name, n) CROSS JOIN LATERAL (
-        SELECT k.id, k.workspace_id, k.worker_group, k.queue, k.tenant_id FROM jobs_job k
+        SELECT k.id, k.workspace_id, k.worker_group, k.queue, k.tenant_id, k.priority, k.available_at FROM jobs_job k
         WHERE k.gate = 'exclusive' AND {scope} AND k.exclusive_group = g.name
         ORDER BY k.priority DESC, k.available_at, k.id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED) h"""
 _SCOPES = {"tenant": "k.tenant_id = g.tenant_id", "workspace": "k.workspace_id = g.workspace_id"}
@@ -150,7 +161,7 @@ _UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELE
     WHERE x.parked = 'cap' AND x.tenant_id = ANY({array('bigint')}) ORDER BY x.id FOR NO KEY UPDATE))"""
 
 
-def release(ended: Sequence[Row]) -> None:
+def release(ended: Sequence[Ended]) -> None:
     """What ended attempts under a cap held goes to who waits for it: every key first, then held jobs, then lines."""
     groups = {Group(r.workspace_id, r.tenant_id, r.exclusive_group) for r in ended if r.exclusive_group is not None}
     names = {tenant_key(r.tenant_id) for r in ended}
@@ -188,7 +199,7 @@ def _let_in(free: list[tuple[Group, int]], scope: str) -> list[Line]:
     return [(r[1], r[2], r[3], r[4]) for r in let_in]
 
 
-def release_after(ended: Sequence[Row]) -> None:
+def release_after(ended: Sequence[Ended]) -> None:
     """`release` after the caller's commit, in a transaction of its own; the repair loop stands behind it."""
     kept = list(ended)
     transaction.on_commit(lambda: durable(lambda: release(kept)), robust=True)
@@ -256,3 +267,30 @@ def repair_groups(after: tuple[int, str], limit: int) -> tuple[int, tuple[int, s
     lines = release_held([g for g in groups if all(group_key(s, *g) in mine for s in ("tenant", "workspace"))])
     open_lines(lines)
     return len(lines), (groups[-1].tenant_id, groups[-1].name) if len(groups) == limit else (0, "")
+
+
+_EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope FROM (
+        SELECT o.workspace_id, o.tenant_id, o.exclusive_group AS name, count(*) AS n FROM jobs_job o
+        WHERE o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')
+            AND o.workspace_id = %s GROUP BY 1, 2, 3) u {_LIMITS.format(t='u')}),
+    s AS (SELECT workspace_id, CASE WHEN scope = 'tenant' THEN tenant_id END AS tenant_id, name, sum(n) - min(most) AS over
+        FROM g WHERE most IS NOT NULL GROUP BY 1, 2, 3 HAVING sum(n) > min(most))
+    SELECT s.workspace_id, s.tenant_id, s.name, s.over FROM s LIMIT 100"""
+_EXCESS_JOBS = """SELECT id::text FROM jobs_job WHERE exclusive_group IS NOT NULL AND gate IS NULL AND state = 'queued'
+    AND workspace_id = %s AND exclusive_group = %s {tenant}
+    ORDER BY priority, available_at DESC, id DESC LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
+
+
+def hold_excess(workspace_id: int, limit: int) -> int:
+    """Send up to `limit` jobs of over-full groups of a workspace behind their gate, the last in line first; how many."""
+    held = 0
+    for _, tenant, name, over in rows(_EXCESS, [workspace_id]):
+        sql = _EXCESS_JOBS.format(tenant="AND tenant_id = %s" if tenant is not None else "",
+                                  limit=int(min(over, limit - held)))
+        ids = [r[0] for r in rows(sql, [workspace_id, name, *([] if tenant is None else [tenant])])]
+        if ids:
+            hold(ids)
+            held += len(ids)
+        if held >= limit:
+            break
+    return held

@@ -128,11 +128,14 @@ def _gather(claimer: Claimer, picked: _Picked) -> None:
         found = _lines(claimer, pairs, limit)
         more: list[Pair] = []
         for n, pair in enumerate(pairs, 1):
-            lines = [line for line in found.get(n, []) if line.tenant_id not in seen[pair]]
+            here, cut = found.get(n, ([], False))
+            lines = [line for line in here if line.tenant_id not in seen[pair]]
             seen[pair] |= {line.tenant_id for line in lines}
-            cut = len(found.get(n, [])) >= limit
+            before = picked.left
             if lines and picked.left > 0:
                 _serve(claimer, pair, lines, cut, picked)
+            # Each had one helping at most: who came back short may find more at once.
+            picked.again |= cut and picked.left < before
             if lines and cut:
                 more.append(pair)
         if picked.left <= 0 or not more:
@@ -155,8 +158,8 @@ _LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_c
     LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
 
 
-def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, list[_Line]]:
-    """The next tenants of each pair in rotation, numbered by pair; one read for all pairs, locking nothing.
+def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tuple[list[_Line], bool]]:
+    """The next tenants of each pair in rotation, numbered by pair, and whether there may be more; locks nothing.
 
     Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
     of a queue from every other claimer.
@@ -169,10 +172,13 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, lis
     sql = _LINES.format(arrays=", ".join((array("text"), array("text"), array("bigint"))), where=where, limit=int(limit))
     cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
     found: dict[int, dict[int, _Line]] = {}
+    # A tenant may have several lines: what was cut off is told by rows, not by tenants.
+    count: dict[int, int] = {}
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
         found.setdefault(n, {}).setdefault(line[2], _Line(*line))
-    return {n: sorted(by.values(), key=lambda x, a=cursors[n - 1]: (x.tenant_id <= a, x.tenant_id))  # type: ignore[misc]
-            for n, by in found.items()}
+        count[n] = count.get(n, 0) + 1
+    return {n: (sorted(by.values(), key=lambda x, a=cursors[n - 1]: (x.tenant_id <= a, x.tenant_id)),  # type: ignore[misc]
+                count[n] >= limit) for n, by in found.items()}
 
 
 def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: _Picked) -> None:
@@ -190,6 +196,9 @@ def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: 
         claimer.cursors[pair] = take[-1].tenant_id
         rest = live[len(take):]
         live = rest if cut else rest + [x for x in take if x.room > 0 and given[x.tenant_id] >= min(share, x.room)]
+    if picked.left > 0:
+        # Nobody here has more for us, full and busy tenants included: go on behind them, or they hide the others.
+        claimer.cursors[pair] = lines[-1].tenant_id
 
 
 def _with_room(lines: list[_Line], picked: _Picked) -> list[_Line]:
@@ -260,10 +269,13 @@ def _consider(id_: str, line: _Line, group: str | None, picked: _Picked, held: l
 
 @lru_cache(maxsize=512)
 def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
-    """The locking read of one line, as Django writes it, with the line's columns where the outer row stands."""
+    """The locking read of one line, as Django writes it, with the line's columns where the outer row stands.
+
+    The state is a literal: as a parameter it would keep a prepared plan from using the partial index.
+    """
     waiting = Job.objects.using(ALIAS).filter(
         Q(deadline_at=None) | Q(deadline_at__gt=Now()),
-        state=State.QUEUED.value, gate=None, available_at__lte=Now(),
+        state=RawSQL("'queued'", ()), gate=None, available_at__lte=Now(),
         worker_group=RawSQL("line.worker_group", ()), queue=RawSQL("line.queue", ()),
         tenant_id=RawSQL("line.tenant_id", ()))
     picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values("id", "exclusive_group")
@@ -297,15 +309,17 @@ def _narrowed(claimer: Claimer, picked: _Picked) -> tuple[str, list[Any]]:
 
 
 _BODY = """'{{"attempt":"' || s.fence || '","by":"{by}","to":"leased"}}'"""
-_CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id, u.n, gen_random_uuid() AS fence
-        FROM unnest({ids}) WITH ORDINALITY u(id, n) OFFSET 0) s),
+# The guard compares with a column of ours: a literal 'queued' would offer the planner the claim's partial index,
+# and with stale statistics it reads the whole backlog through it to find rows that we know by id.
+_CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id, u.n, 'queued'::text AS waiting,
+        gen_random_uuid() AS fence FROM unnest({ids}) WITH ORDINALITY u(id, n) OFFSET 0) s),
     j AS (UPDATE jobs_job job SET state = 'leased', reason = NULL, attempt_id = c.fence, claims = job.claims + 1,
             chain_claims = job.chain_claims + 1, started_at = coalesce(job.started_at, jobs_now()),
             chain_started_at = coalesce(job.chain_started_at, jobs_now()),
             deadline_at = CASE WHEN job.deadline_ms IS NOT NULL AND job.deadline_at IS NULL
                 THEN jobs_now() + job.deadline_ms * interval '1 millisecond' ELSE job.deadline_at END,
             revision = job.revision + 1, number = job.number + 1, head = {head}
-        FROM c WHERE job.id = c.id AND job.state = 'queued' AND job.gate IS NULL
+        FROM c WHERE job.id = c.id AND job.state = c.waiting
         RETURNING job.id, c.fence, c.n, c.body, job.head, job.number, job.type, job.version, job.input, job.claims,
             job.chain, job.lease_ms, job.timeout_ms, job.max_duration_ms, job.deadline_at, job.checkpoint,
             job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
@@ -317,7 +331,7 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
         SELECT j.id, j.number, '{kind}', jobs_now(), j.body, j.head FROM j){caps}
     SELECT j.id::text, j.fence::text, j.type, j.version, j.input, j.claims, j.chain, j.lease_ms, j.timeout_ms,
         j.max_duration_ms, j.deadline_at, j.checkpoint, j.checkpoint_number, j.workspace_id, j.tenant_id,
-        j.worker_group, j.queue, j.agent, j.target_id, j.generation, jobs_now() FROM j ORDER BY j.n"""
+        j.worker_group, j.queue, j.agent, j.target_id, j.generation, jobs_now(), j.number FROM j ORDER BY j.n"""
 _CAPS = f""",
     p AS (INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT j.fence, k.cap_key
         FROM unnest({array('uuid')}, {array('bigint')}) k(id, cap_key) JOIN j ON j.id = k.id)"""
@@ -337,7 +351,7 @@ def _write(claimer: Claimer, picked: _Picked) -> list[Claimed]:
     if picked.caps:
         params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
     sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps))
-    jobs = [Claimed._make(r) for r in rows(sql, params)]
-    publish.moved([(job.id, 0, State.LEASED) for job in jobs])
-    return jobs
+    found = rows(sql, params)
+    publish.moved([(r[0], r[-1], State.LEASED) for r in found])
+    return [Claimed._make(r[:-1]) for r in found]
 

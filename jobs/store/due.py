@@ -97,3 +97,19 @@ def extend(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
     """
     found = rows(_EXTEND.format(ids=array("uuid")), [packed(fences)])
     return {id_: (state, abort) for id_, state, abort, _, believed in found if believed}
+
+
+_PEEK = f"""SELECT a.id::text, job.state, job.abort_reason FROM jobs_attempt a JOIN jobs_job job ON job.id = a.job_id
+    WHERE a.id = ANY({array('uuid')}) AND a.ended_at IS NULL"""
+_OF_WORKER = f"""SELECT job_id::text, id::text FROM jobs_attempt WHERE ended_at IS NULL AND worker_id = %s
+    AND NOT id = ANY({array('uuid')})"""
+
+
+def peek(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """What `extend` would answer, without renewing anything."""
+    return {id_: (state, abort) for id_, state, abort in rows(_PEEK, [packed(fences)])}
+
+
+def live_of_worker(worker_id: str, known: Sequence[str]) -> list[tuple[str, str]]:
+    """Live attempts of a worker but for these, as (job, attempt)."""
+    return [(job, attempt) for job, attempt in rows(_OF_WORKER, [worker_id, packed(known)])]

@@ -51,8 +51,9 @@ class Inserted(NamedTuple):
 
 def insert(jobs: Sequence[dict[str, Any]]) -> dict[str, Inserted]:
     """Insert these rows (values by COLUMNS and EXTRA); the ones that were made, by id. Missing: a key was taken."""
+    # A moment of its own may lie in the past: only a delay is surely not claimable yet.
     lines = {(j["workspace_id"], j["worker_group"], j["queue"], j["tenant_id"]) for j in jobs
-             if not j["after_us"] and j["at_us"] is None}
+             if not j["after_us"] or j["at_us"] is not None}
     if lines:
         admission.lock_buckets(sorted(lines))
     own = tuple(name for name in TYPES if name in OWN or _differs(jobs, name))

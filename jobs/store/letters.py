@@ -36,5 +36,6 @@ def lock_job(letter_id: int) -> LockedJob | None:
 
 def resolve(letter_id: int, resolution: str, by: str, reason: str) -> bool:
     """Close an open letter; false when somebody else did."""
-    return run("UPDATE jobs_dead_letter SET resolved_at = jobs_now(), resolution = %s, resolved_by = %s,"
-               " resolve_reason = %s WHERE id = %s AND resolved_at IS NULL", [resolution, by[:200], reason, letter_id]) == 1
+    sql = ("UPDATE jobs_dead_letter SET resolved_at = jobs_now(), resolution = %s, resolved_by = %s,"
+           " resolve_reason = %s WHERE id = %s AND resolved_at IS NULL")
+    return run(sql, [resolution, by[:200], reason, letter_id]) == 1

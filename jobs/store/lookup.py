@@ -62,6 +62,12 @@ def current_generation(target_id: int) -> int:
     return int(rows("SELECT generation FROM jobs_target WHERE id = %s FOR NO KEY UPDATE", [target_id])[0][0])
 
 
+def version_of(job_id: str) -> tuple[str, int] | None:
+    """The type and version that a job names; they never change."""
+    found = rows("SELECT type, version FROM jobs_job WHERE id = %s::uuid", [job_id])
+    return found[0] if found else None  # type: ignore[return-value]
+
+
 _PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL FROM jobs_tenant t
     JOIN jobs_workspace w ON w.id = t.workspace_id WHERE w.slug = %s AND {subject}"""
 

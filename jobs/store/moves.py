@@ -19,7 +19,7 @@ from jobs.receipts import Kind, body_text
 from jobs.states import State, Verb
 from jobs.store import admission
 from jobs.store.sql import array, chain_hash, packed, rows
-from jobs.store.verbs import Change, Move, Row, decide
+from jobs.store.verbs import Change, Move, Row, completion, decide, refusal
 from jobs.store.writing import Written, write
 
 _LEAN = ("id::text, state, attempt_id::text, workspace_id, tenant_id, worker_group, queue, exclusive_group")
@@ -52,6 +52,25 @@ def apply(moves: Sequence[Move], *, release: bool = True) -> list[Answer]:
 
     `release=False` is for joining verbs: what their ended attempts held is released after commit (DESIGN 4).
     """
+    if not moves:
+        return []
+    if all(m.verb is Verb.COMPLETE and m.fence and m.revision is None for m in moves):
+        return _complete(moves, release)
+    return _apply(moves, release)
+
+
+def _complete(moves: Sequence[Move], release: bool) -> list[Answer]:
+    """Completions alone are written at once; what the fence did not let through is looked at like any other move."""
+    answers: list[Answer | None] = [None] * len(moves)
+    changes = {move.job_id: (n, completion(move)) for n, move in enumerate(moves)}
+    _write(changes, answers, release)
+    left = [n for n, answer in enumerate(answers) if not isinstance(answer, Moved)]
+    for n, answer in zip(left, _apply([moves[n] for n in left], release) if left else [], strict=True):
+        answers[n] = answer
+    return [a for a in answers if a is not None]
+
+
+def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
     locked, now = _lock(moves)
     answers: list[Answer | None] = [None] * len(moves)
     changes: dict[str, tuple[int, Change]] = {}
@@ -70,7 +89,7 @@ def apply(moves: Sequence[Move], *, release: bool = True) -> list[Answer]:
     _write(changes, answers, release)
     _recognise_repeats(moves, answers)
     if again:
-        for n, answer in zip(again, apply([moves[n] for n in again], release=release), strict=True):
+        for n, answer in zip(again, _apply([moves[n] for n in again], release), strict=True):
             answers[n] = answer
     return [a for a in answers if a is not None]
 
@@ -87,15 +106,19 @@ def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None],
     written = write([change for _, change in changes.values()])
     for job_id, (n, change) in changes.items():
         done = written.get(job_id)
-        # A strict lease that has run out is the one guard that the locked row did not show.
-        answers[n] = _moved(change, done) if done else StaleFence()
+        answers[n] = _moved(change, done) if done else _unwritten(change)
     kept = [changes[job_id][1] for job_id in written]
     admission.open_lines([(c.row.workspace_id, c.row.worker_group, c.row.queue, c.row.tenant_id) for c in kept
                           if c.to is State.QUEUED and written[c.row.id].gate is None])
-    capped = [c.row for c in kept if written[c.row.id].capped]
+    capped = [w for w in written.values() if w.capped]
     if capped:
-        admission.release_after(capped) if not release else admission.release(capped)
+        (admission.release if release else admission.release_after)(capped)
     publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept])
+
+
+def _unwritten(change: Change) -> JobsError:
+    """The two guards that the locked row did not show: a strict lease that has run out, a letter that is closed."""
+    return refusal(State.FAILED, change.verb) if change.verb is Verb.REQUEUE else StaleFence()
 
 
 def _moved(change: Change, done: Written) -> Moved:
@@ -103,7 +126,8 @@ def _moved(change: Change, done: Written) -> Moved:
                  reason=change.sets.get("reason"))
 
 
-_ENDED = ("SELECT a.id::text, a.outcome, a.answer_hash, a.reason_code, job.state, job.revision, job.number FROM jobs_attempt a"
+_ENDED = ("SELECT a.id::text, a.outcome, a.answer_hash, a.reason_code, job.state, job.revision, job.number,"
+          " job.id::text FROM jobs_attempt a"
           " JOIN jobs_job job ON job.id = a.job_id WHERE a.ended_at IS NOT NULL AND a.id = ANY(" + array("uuid") + ")")
 
 
@@ -115,7 +139,7 @@ def _recognise_repeats(moves: Sequence[Move], answers: list[Answer | None]) -> N
     ends = {r[0]: r for r in rows(_ENDED, [packed([moves[n].fence for n in stale])])}
     for n in stale:
         end = ends.get(str(moves[n].fence))
-        if end is not None:
+        if end is not None and end[7] == moves[n].job_id:
             same = _same_end(moves[n], end[1], end[2], end[3])
             answers[n] = (Moved(moves[n].job_id, State(end[4]), end[5], end[6], repeated=True) if same
                           else StaleFence(status=end[4]))
@@ -167,7 +191,8 @@ def _record(fact: Fact) -> Answer:
         values.append(fact.abort_reason)
     guard = "job.id = v.id"
     if fact.fence is not None:
-        guard += " AND job.attempt_id = %s"
+        guard += (" AND job.attempt_id = %s AND (NOT job.strict_lease OR EXISTS (SELECT 1 FROM jobs_attempt x"
+                  " WHERE x.id = job.attempt_id AND x.lease_until > jobs_now()))")
         values.append(fact.fence)
     if fact.checkpoint is not None:
         guard += " AND job.checkpoint_number < %s"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.db import OperationalError, connections, transaction
+from django.db.backends.postgresql.base import ServerBindingCursor
 from django.db.transaction import TransactionManagementError
 
 from jobs import clock
@@ -18,6 +19,7 @@ from jobs import clock
 T = TypeVar("T")
 ALIAS = "default"
 RETRIES = 5
+PLAN_LIVES_S = 5
 # deadlock_detected, serialization_failure: the database undid everything, the same call may succeed.
 TRANSIENT = {"40P01", "40001"}
 
@@ -28,28 +30,58 @@ class NotInTransaction(TransactionManagementError):
     code = "not_in_transaction"
 
 
+def _cursor() -> Any:
+    """A cursor that binds on the server, so that psycopg may prepare what is repeated (OPTIONS prepare_threshold).
+
+    Django's own binds in the client and every call would be parsed and planned anew: half the cost of a small batch.
+    """
+    connection = connections[ALIAS]
+    connection.ensure_connection()
+    raw: Any = ServerBindingCursor(connection.connection)  # type: ignore[call-arg]
+    return connection.make_debug_cursor(raw) if connection.queries_logged else connection.make_cursor(raw)
+
+
+def plan_once(connection: Any, **_: Any) -> None:
+    """For a new connection that prepares: plans are made once, not for every call (a `connection_created` receiver).
+
+    Left to itself the server finds the general plan dearer by estimate, and plans anew for longer than it runs.
+    """
+    raw = connection.connection
+    if connection.alias == ALIAS and getattr(raw, "prepare_threshold", None) is not None and not hasattr(raw, "jobs_plans_once"):
+        with connection.cursor() as cursor:
+            cursor.execute("SET plan_cache_mode = force_generic_plan")
+        raw.jobs_plans_once = True
+
+
+def _dated(sql: str) -> str:
+    # A prepared plan is as old as its text: a new text now and then lets plans follow the tables' sizes, also
+    # where no ANALYZE has told the server that an empty table has grown.
+    return f"{sql} /* {clock.epoch(PLAN_LIVES_S)} */"
+
+
 def rows(sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """Run one statement and fetch what it returns."""
-    with connections[ALIAS].cursor() as cursor:
-        cursor.execute(sql, params)
-        return cursor.fetchall()
+    with _cursor() as cursor:
+        cursor.execute(_dated(sql), params)
+        return cursor.fetchall()  # type: ignore[no-any-return]
 
 
 def run(sql: str, params: Sequence[Any] = ()) -> int:
     """Run one statement; the number of rows it touched."""
-    with connections[ALIAS].cursor() as cursor:
-        cursor.execute(sql, params)
-        return cursor.rowcount
+    with _cursor() as cursor:
+        cursor.execute(_dated(sql), params)
+        return cursor.rowcount  # type: ignore[no-any-return]
 
 
 def packed(values: Iterable[Any]) -> str:
-    """Values without newlines as one parameter; None becomes null."""
-    return "\n".join([r"\N" if v is None else str(v) for v in values])
+    """Values without control characters as one parameter; None becomes null."""
+    # A control character stands for null: PostgreSQL's usual \N is a key that a caller may choose.
+    return "\n".join(["\x01" if v is None else str(v) for v in values])
 
 
 def array(type_: str) -> str:
     """The SQL that unpacks a `packed` parameter into an array of `type_`."""
-    return rf"string_to_array(%s, E'\n', E'\\N')::{type_}[]"
+    return rf"string_to_array(%s, E'\n', E'\x01')::{type_}[]"
 
 
 def chain_hash(prev: str, job: str, number: str, kind: str, body: str) -> str:

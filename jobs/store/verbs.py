@@ -19,13 +19,14 @@ from jobs.retry import Again, Budget, Over
 from jobs.states import FENCED, HELD, MOVES, TERMINAL, State, Verb
 
 MS = 1_000
+CODE_LIMIT = 64
 
 
 class Row(NamedTuple):
-    """A job as the locking statement read it. The first eight columns are all that a completion needs."""
+    """A job as the locking statement read it; `state` None where a completion is written without a look."""
 
     id: str
-    state: str
+    state: str | None
     attempt_id: str | None
     workspace_id: int
     tenant_id: int
@@ -85,13 +86,13 @@ class Change:
 
 def decide(move: Move, row: Row, now: datetime) -> Change:
     """The change that a move means for this row; raises the refusal (E1, E14)."""
-    state = State(row.state)
+    state = State(row.state or "")
     fenced = move.verb in FENCED or move.fence is not None
     if fenced and (move.fence is None or move.fence != row.attempt_id):
         raise StaleFence(status=state)
     if move.revision is not None and move.revision != row.revision:
         raise RevisionMismatch(f"The job is at revision {row.revision}.", revision=row.revision)
-    if (state, move.verb) not in MOVES:
+    if (state, move.verb) not in MOVES or move.verb is Verb.CLAIM:
         raise refusal(state, move.verb)
     change = _DECIDERS[move.verb](move, row, now)
     if change.to not in MOVES[state, move.verb]:
@@ -104,7 +105,8 @@ def refusal(state: State, verb: Verb) -> JobsError:
     if state in TERMINAL and verb is not Verb.REQUEUE:
         return JobEnded(f"The job is {state}.", status=state)
     code = {
-        Verb.RESUME: "not_paused", Verb.REQUEUE: "not_dead_lettered", Verb.CLAIM: "not_queued",
+        Verb.RESUME: "not_paused", Verb.REQUEUE: "not_dead_lettered",
+        Verb.CLAIM: "not_queued" if state is not State.QUEUED else "illegal_move",
         Verb.EXPIRE: "not_queued", Verb.EXHAUST: "not_queued", Verb.PAUSE: "already_paused",
         Verb.START: "already_running", Verb.SPOIL: "not_claimed",
     }.get(verb, "not_held")
@@ -126,12 +128,18 @@ def _start(move: Move, row: Row, now: datetime) -> Change:
 
 
 def _complete(move: Move, row: Row, now: datetime) -> Change:
+    return completion(move, row)
+
+
+def completion(move: Move, row: Row | None = None) -> Change:
+    """A completion depends on nothing of the row but its fence, which the write checks: it can go without a look."""
     done = move.outcome
     if not isinstance(done, Completed):
         raise Conflict("A completion carries its artifact.", code="illegal_move")
     # The hottest body of all, spelled out in canonical order: actors and ids hold nothing to escape.
-    body = f'{{"artifact":"{done.digest.hex()}","attempt":"{row.attempt_id}","by":"{move.by}","to":"completed"}}'
-    return Change(row, move.verb, State.COMPLETED, body, fence=row.attempt_id, artifact=done)
+    body = f'{{"artifact":"{done.digest.hex()}","attempt":"{move.fence}","by":"{move.by}","to":"completed"}}'
+    unseen = row or Row(move.job_id, None, move.fence, 0, 0, "", "", None)
+    return Change(unseen, Verb.COMPLETE, State.COMPLETED, body, fence=move.fence, artifact=done)
 
 
 def _after_abort(move: Move, row: Row, end: dict[str, Any], counters: tuple[str, ...], **facts: Any) -> Change:
@@ -142,6 +150,9 @@ def _after_abort(move: Move, row: Row, end: dict[str, Any], counters: tuple[str,
 def _ended(move: Move, row: Row, to: State, reason: str | None, end: dict[str, Any], counters: tuple[str, ...],
            letter: tuple[str, str | None] | None, **facts: Any) -> Change:
     sets: dict[str, Any] = {"reason": reason}
+    if end.get("reason_code"):
+        # A person's reason may be longer than the code that the attempt keeps of it.
+        end = {**end, "reason_code": end["reason_code"][:CODE_LIMIT]}
     if row.abort_reason is not None:
         sets["abort_reason"] = None
     body = body_text(attempt=row.attempt_id, by=move.by, to=to, reason=reason,

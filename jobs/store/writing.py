@@ -40,13 +40,16 @@ _GATE = (
 
 
 class Written(NamedTuple):
-    """One job after its move."""
+    """One job after its move. `capped`: the attempt that ended counted under a cap."""
 
     id: str
     revision: int
     number: int
     gate: str | None
     capped: bool
+    workspace_id: int
+    tenant_id: int
+    exclusive_group: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Shape:
     end: tuple[str, ...]
     artifact: bool
     letter: bool
+    unseen: bool
 
 
 def write(changes: Sequence[Change]) -> dict[str, Written]:
@@ -73,12 +77,13 @@ def write(changes: Sequence[Change]) -> dict[str, Written]:
 
 def _shape(c: Change) -> Shape:
     return Shape(c.verb, c.to, c.fence is not None, c.counters, tuple(c.sets), tuple(c.end) if c.fence else (),
-                 c.artifact is not None, c.letter is not None)
+                 c.artifact is not None, c.letter is not None, c.row.state is None)
 
 
 def _params(shape: Shape, group: list[Change]) -> list[Any]:
-    params: list[Any] = [packed([c.row.id for c in group]), packed([c.row.state for c in group]),
-                         packed([c.body for c in group])]
+    params: list[Any] = [packed([c.row.id for c in group]), packed([c.body for c in group])]
+    if not shape.unseen:
+        params.append(packed([c.row.state for c in group]))
     if shape.fenced:
         params.append(packed([c.fence for c in group]))
     params += [_column([c.sets[name] for c in group], COLUMNS[name][0]) for name in shape.columns]
@@ -104,7 +109,7 @@ def _unpack(type_: str) -> str:
 @lru_cache(maxsize=256)
 def _sql(shape: Shape) -> str:
     kind = KIND_OF[shape.verb].value
-    parts = [_values(shape), _job(shape, kind), _receipt(kind)]
+    parts = [_values(shape), *([_LOCK] if shape.unseen else []), _job(shape, kind), _receipt(kind)]
     if shape.fenced:
         parts.append(_attempt(shape))
         if shape.verb is not Verb.START:
@@ -119,11 +124,14 @@ def _sql(shape: Shape) -> str:
         parts.append(_RESOLVE)
     ends = shape.fenced and shape.verb is not Verb.START
     capped = "EXISTS (SELECT 1 FROM k WHERE k.attempt_id = j.fence)" if ends else "false"
-    return "WITH " + ", ".join(parts) + f" SELECT j.id::text, j.revision, j.number, j.gate, {capped} FROM j"
+    return ("WITH " + ", ".join(parts) + f" SELECT j.id::text, j.revision, j.number, j.gate, {capped},"
+            " j.workspace_id, j.tenant_id, j.exclusive_group FROM j")
 
 
 def _values(shape: Shape) -> str:
-    columns = [("id", array("uuid")), ("state", array("text")), ("body", array("text"))]
+    columns = [("id", array("uuid")), ("body", array("text"))]
+    if not shape.unseen:
+        columns.append(("state", array("text")))
     if shape.fenced:
         columns.append(("fence", array("uuid")))
     columns += [(name, _unpack(COLUMNS[name][0])) for name in shape.columns]
@@ -150,7 +158,10 @@ def _job(shape: Shape, kind: str) -> str:
     if shape.verb is Verb.REQUEUE:
         sets.append(_RESET)
     sets.append(_gate(shape))
-    guard = "job.id = v.id AND job.state = v.state"
+    source = "v JOIN l ON l.id = v.id" if shape.unseen else "v"
+    guard = "job.id = v.id"
+    if not shape.unseen:
+        guard += " AND job.state = v.state"
     if shape.fenced:
         guard += " AND job.attempt_id = v.fence"
     if shape.fenced and shape.verb in (Verb.START, Verb.COMPLETE, Verb.FAIL, Verb.STOP, Verb.RELEASE):
@@ -159,8 +170,9 @@ def _job(shape: Shape, kind: str) -> str:
     if shape.verb is Verb.REQUEUE:
         guard += " AND EXISTS (SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = v.id AND d.resolved_at IS NULL)"
     fence = "v.fence" if shape.fenced else "NULL::uuid"
-    return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM v WHERE {guard}"
+    return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
             f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id, job.type,"
+            f" job.exclusive_group,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 
 
@@ -180,17 +192,21 @@ def _receipt(kind: str) -> str:
 
 
 def _attempt(shape: Shape) -> str:
+    # `outcome IS NULL` is `ended_at IS NULL` by constraint, but offers no partial index of all live attempts.
     if shape.verb is Verb.START:
         return ("a AS (UPDATE jobs_attempt attempt SET started_at = jobs_now() FROM j"
-                " WHERE attempt.id = j.fence AND attempt.ended_at IS NULL)")
+                " WHERE attempt.id = j.fence AND attempt.outcome IS NULL)")
     sets = ["ended_at = jobs_now()", f"outcome = '{END_OF[shape.verb].value}'"]
     sets += [f"{name} = v.{name}" for name in shape.end]
     if shape.artifact:
         sets.append("answer_hash = decode(v.artifact_hash, 'hex')")
     return (f"a AS (UPDATE jobs_attempt attempt SET {', '.join(sets)} FROM j JOIN v ON v.id = j.id"
-            f" WHERE attempt.id = j.fence AND attempt.ended_at IS NULL)")
+            f" WHERE attempt.id = j.fence AND attempt.outcome IS NULL)")
 
 
+# A completion needs nothing of the row but its fence, so locking and writing share one statement; by id, as always.
+_LOCK = ("l AS MATERIALIZED (SELECT job.id FROM v JOIN jobs_job job ON job.id = v.id"
+         " ORDER BY job.id FOR NO KEY UPDATE OF job)")
 _LETTER = (
     "d AS (INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code,"
     " attempt_count, opened_at) SELECT j.id, j.workspace_id, j.tenant_id, j.type, j.chain, v.letter, v.letter_code,"
@@ -198,6 +214,6 @@ _LETTER = (
 )
 _RESOLVE = (
     "d AS (UPDATE jobs_dead_letter letter SET resolved_at = jobs_now(), resolution = 'requeued',"
-    " resolved_by = (j.body::json)->>'by', resolve_reason = (j.body::json)->>'reason' FROM j"
+    " resolved_by = left((j.body::json)->>'by', 200), resolve_reason = (j.body::json)->>'reason' FROM j"
     " WHERE letter.job_id = j.id AND letter.resolved_at IS NULL)"
 )

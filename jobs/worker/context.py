@@ -10,7 +10,10 @@ from jobs import clock
 from jobs.errors import JobError
 from jobs.registry import Definition
 from jobs.services import progress
-from jobs.store.claim import Claimed
+from jobs.services.assignments import Claimed
+
+# Lazily made events are made by one thread only.
+_making = threading.Lock()
 
 
 class Stopped(JobError):
@@ -24,7 +27,7 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_stop", "definition", "stop_reason", "until")
+    __slots__ = ("_by", "_job", "_stop", "definition", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
@@ -32,6 +35,8 @@ class Run:
         self._stop: threading.Event | None = None
         self.definition = definition
         self.stop_reason: str | None = None
+        # The publication hook has committed: this attempt's end is no news to its worker.
+        self.settled = False
         # The steady clock's moment at which the attempt times out; None: never.
         self.until = None if job.timeout_ms is None else clock.monotonic() + job.timeout_ms / 1000
 
@@ -44,6 +49,11 @@ class Run:
     def attempt_id(self) -> str:
         """The attempt's id: a capability, for nobody outside."""
         return self._job.fence
+
+    @property
+    def input(self) -> Any:
+        """The typed input, decoded anew each time: what a publication hook sees, no handler can have changed (B33)."""
+        return self.definition.input.decode(self._job.input)
 
     @property
     def claims(self) -> int:
@@ -78,8 +88,8 @@ class Run:
 
     def wait(self, seconds: float) -> bool:
         """Wait, at most until the job should stop; whether it should."""
-        if self._stop is None:
-            self._stop = threading.Event()
+        with _making:
+            self._stop = self._stop or threading.Event()
         return self.stopping or self._stop.wait(seconds)
 
     def stop(self, reason: str) -> None:

@@ -105,8 +105,8 @@ class Server:
                 with Lock(self._place.state / "start.lock") as turn:
                     if turn.take(EXCLUSIVE, TURN_SECONDS) and self._users.try_take(EXCLUSIVE):
                         server.stop(self._place)
-            except StillBusy as busy:
-                log.warning("%s", busy)
+            except (StillBusy, OSError) as error:
+                log.warning("The embedded PostgreSQL may go on: %s", error)
             finally:
                 self._users.release()
 

@@ -23,9 +23,12 @@ def listener(path: Path) -> int | None:
             return None
         if hasattr(socket, "SO_PEERCRED"):
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            return int(struct.unpack("3i", credentials)[0])
-        # macOS: LOCAL_PEERPID of SOL_LOCAL, for which Python has no names.
-        return int(struct.unpack("i", connection.getsockopt(0, 2, struct.calcsize("i")))[0])
+        else:
+            # macOS: LOCAL_PEERPID of SOL_LOCAL, for which Python has no names.
+            credentials = connection.getsockopt(0, 2, struct.calcsize("i"))
+        (pid,) = struct.unpack_from("i", credentials)
+        # Zero is a process of another container: to kill it would be to kill our own group.
+        return pid or None
 
 
 def is_postmaster(pid: int, data: Path) -> bool:

@@ -89,31 +89,32 @@ def settle(place: Place) -> int | Lock:
     lock = Lock(place.state)
     deadline = time.monotonic() + SETTLE_SECONDS
     try:
-        while (pid := _accepting(place)) is None:
+        while not isinstance(answer := _ask(place), int):
             if lock.try_take(EXCLUSIVE):
                 return lock
             if time.monotonic() > deadline:
-                raise StillBusy(f"PostgreSQL neither answered nor ended within {SETTLE_SECONDS} s: it recovers, ends, "
-                                f"or a killed server's processes go on. Try again; see {place.home(account())}/*.log.")
+                raise StillBusy(f"PostgreSQL neither accepted connections nor ended in {SETTLE_SECONDS} s ({answer}). "
+                                f"It recovers, or a killed server's processes go on: try again. {_logs(place)}")
             time.sleep(POLL_SECONDS)
     except BaseException:
         lock.close()
         raise
     lock.close()
-    return pid
+    return answer
 
 
 def stop(place: Place) -> None:
     """Shut down fast and wait for the last process; if that takes long at once, which recovery makes good."""
     for request in (signal.SIGINT, signal.SIGQUIT):
         if pid := processes.listener(place.socket_file):
-            os.kill(pid, request)
+            with suppress(ProcessLookupError):
+                os.kill(pid, request)
         with Lock(place.state) as lock:
             ended = lock.take(EXCLUSIVE, SETTLE_SECONDS)
         processes.reap()
         if ended:
             return
-    raise StillBusy(f"PostgreSQL did not end; see {place.home(account())}/*.log.")
+    raise StillBusy(f"PostgreSQL did not end. {_logs(place)}")
 
 
 def _serves(pid: int, data: Path) -> bool:
@@ -124,13 +125,15 @@ def _serves(pid: int, data: Path) -> bool:
         return False
 
 
-def _accepting(place: Place) -> int | None:
+def _ask(place: Place) -> int | str:
+    """The postmaster that accepts connections, or why there is none."""
     pid = processes.listener(place.socket_file)
+    if pid is None:
+        return "nothing listens"
     try:
-        if pid is not None:
-            _superuser(place).close()
-    except psycopg.OperationalError:
-        return None
+        _superuser(place).close()
+    except psycopg.OperationalError as error:
+        return str(error)
     return pid
 
 
@@ -139,7 +142,8 @@ def _await(place: Place, started: Started) -> int:
         found = settle(place)
     except (KeyboardInterrupt, SystemExit):
         # Nobody uses it yet, and it does not hear the terminal.
-        os.kill(started.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.kill(started.pid, signal.SIGINT)
         raise
     if isinstance(found, int):
         return found
@@ -151,30 +155,36 @@ def _launch(place: Place, programs: Binaries, user: Account, data: Path, alive: 
     """Start a postmaster that keeps the lock `alive`."""
     processes.reap()
     place.prepare_home(user)
+    _refuse_stranger(data)
     with Lock(data.with_suffix(".lock")) as guard:
         # It lies with the data, and so is seen from containers that share nothing else.
         if not guard.take(EXCLUSIVE, GUARD_SECONDS):
-            raise InUse(f"A server that we cannot see, in another container perhaps, uses the data in {data}.")
+            raise InUse(f"A server that we cannot see, in another container perhaps, serves {data}.")
         programs = programs.read_by(user, place.state)
-        cluster.prepare(programs, user, data)
+        kept = [alive.fd, guard.fd]
+        cluster.prepare(programs, user, data, kept)
         _clear_stale(place, data)
         place.prepare_socket(user)
         touch(place.state.rglob("*"))
-        return _spawn(place, programs, user, data, (alive, guard))
+        return _spawn(place, programs, user, data, kept)
+
+
+def _refuse_stranger(data: Path) -> None:
+    """Leave a server alone that is not behind our socket: started by hand, or robbed of its directory."""
+    with suppress(FileNotFoundError, ValueError):
+        pid = int((data / "postmaster.pid").read_text().partition("\n")[0])
+        if processes.is_postmaster(pid, data):
+            raise InUse(f"Process {pid} serves {data}, but not where we would find it. Stop it: kill -INT {pid}")
 
 
 def _clear_stale(place: Place, data: Path) -> None:
     """Remove what a killed server left. None of ours lives, and PostgreSQL itself refuses shared memory in use."""
-    pid_file = data / "postmaster.pid"
-    with suppress(FileNotFoundError, ValueError, IndexError):
-        pid = int(pid_file.read_text().split()[0])
-        if processes.is_postmaster(pid, data):
-            raise InUse(f"A server that we did not start (process {pid}) uses the data in {data}. Stop it first.")
-    for left in (pid_file, place.socket_file, place.socket_file.with_name(place.socket_file.name + ".lock")):
+    socket_lock = place.socket_file.with_name(place.socket_file.name + ".lock")
+    for left in (data / "postmaster.pid", place.socket_file, socket_lock):
         left.unlink(missing_ok=True)
 
 
-def _spawn(place: Place, programs: Binaries, user: Account, data: Path, kept: tuple[Lock, ...]) -> Started:
+def _spawn(place: Place, programs: Binaries, user: Account, data: Path, kept: list[int]) -> Started:
     command = [programs.program("postgres"), "-D", str(data), "-k", str(place.socket)]
     for name, value in SETTINGS.items():
         command += ["-c", f"{name}={value}"]
@@ -183,7 +193,7 @@ def _spawn(place: Place, programs: Binaries, user: Account, data: Path, kept: tu
         try:
             process = subprocess.Popen(
                 command, cwd=data, env=cluster.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                umask=0o077, start_new_session=True, pass_fds=[lock.fd for lock in kept], **user.switch())
+                umask=0o077, start_new_session=True, pass_fds=kept, **user.switch())
         except OSError as error:
             raise StartFailed(f"{command[0]} could not be run as user {user.name}: {error}.") from error
         processes.children.add(process.pid)
@@ -203,12 +213,16 @@ def _create_database(place: Place) -> None:
 
 
 def _superuser(place: Place) -> psycopg.Connection[tuple[Any, ...]]:
-    return psycopg.connect(host=str(place.socket), port=PORT, user=cluster.SUPERUSER, dbname="postgres",
+    return psycopg.connect(host=str(place.socket), hostaddr="", port=PORT, user=cluster.SUPERUSER, dbname="postgres",
                            connect_timeout=5, autocommit=True)
 
 
 def _log_file(data: Path) -> Path:
     return data.with_suffix(".log")
+
+
+def _logs(place: Place) -> str:
+    return f"Its logs are in {place.home(account())}."
 
 
 def _open_log(path: Path) -> BinaryIO:

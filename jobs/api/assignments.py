@@ -1,0 +1,65 @@
+"""A live attempt in the hands of a runner: extend it, and end it in one of three ways (C32, C33, C38)."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import fields, parsing, shapes
+from jobs.api.security import caller
+from jobs.api.views import View, answer
+from jobs.outcomes import Failed
+from jobs.services import runners
+from jobs.services.keys import Permission
+
+
+class Extend(View):
+    """`/assignments/{id}/extend`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Heartbeat, with a checkpoint if there is one; the first says that the job runs (A9, C33)."""
+        body = parsing.body(request, ("checkpoint",), optional=True)
+        with parsing.beneath("checkpoint"):
+            beat = runners.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"))
+        return answer(shapes.extended(beat))
+
+
+class Complete(View):
+    """`/assignments/{id}/complete`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Hand the artifact in; one that the definition refuses leaves the attempt live (B29)."""
+        body = parsing.body(request, ("artifact",), optional=True)
+        with parsing.beneath("artifact"):
+            end = runners.complete(caller(request).key, name, body.get("artifact"))
+        return answer(shapes.settled(end))
+
+
+class Fail(View):
+    """`/assignments/{id}/fail`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Report a failure by its stable code (C14 to C17)."""
+        body = parsing.body(request, ("reason_code", "message", "retryable"))
+        outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
+                         fields.boolean(body, "retryable", True))
+        return answer(shapes.settled(runners.fail(caller(request).key, name, outcome)))
+
+
+class Release(View):
+    """`/assignments/{id}/release`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Give it back, uncounted: claimable now, after `delay_s`, or from `not_before` on (C32)."""
+        body = parsing.body(request, ("delay_s", "not_before"), optional=True)
+        end = runners.release(caller(request).key, name, delay_s=fields.seconds(body, "delay_s", "invalid_release"),
+                              not_before=fields.moment(body, "not_before", "invalid_release"))
+        return answer(shapes.settled(end))

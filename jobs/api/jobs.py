@@ -1,0 +1,98 @@
+"""Jobs: enqueue one, list them, read one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import selectors, states
+from jobs.api import fields, parsing, shapes
+from jobs.api.security import caller, named_tenant, tenant_scope
+from jobs.api.views import View, answer
+from jobs.errors import Invalid
+from jobs.selectors import Filter
+from jobs.services import draft, intake
+from jobs.services.draft import Options
+from jobs.services.keys import Permission
+
+ENDPOINT = "POST /api/v1/jobs"
+# Handed on as they are: intake says what each may be.
+_AS_SENT = ("queue", "priority", "agent", "version", "job_id", "session_key", "exclusive_group", "target", "delay_s",
+            "deadline_s")
+_FIELDS = (*_AS_SENT, "type", "input", "idempotency_key", "available_at", "deadline_at", "retry", "tenant_subject")
+
+
+class Jobs(View):
+    """`/jobs`."""
+
+    permissions = {"POST": Permission.ENQUEUE, "GET": Permission.READ}
+
+    def post(self, request: Request) -> Response:
+        """Enqueue: 202 for a new job, 200 for one that an earlier request made (C3, E6)."""
+        body = parsing.body(request, _FIELDS)
+        actor = caller(request)
+        named = named_tenant(request, body.get("tenant_subject"))
+        options = _options(request, body, workspace=actor.workspace, tenant=actor.subject(named))
+        asked = draft.Request(fields.text(body, "type"), body.get("input", {}), options, _sent(body))
+        with parsing.beneath("input"):
+            done = intake.enqueue_many([asked], door=actor.door(ENDPOINT))[0]
+        # Without its result: who may enqueue may not therefore read what an earlier request brought.
+        told = shapes.summary(selectors.job(actor.scope(named), done.id))
+        return answer({**told, "repeated": done.repeated, "warnings": list(done.warnings)},
+                      200 if done.repeated else 202, Location=f"{request.path}/{done.id}")
+
+    def get(self, request: Request) -> Response:
+        """List, newest first, without inputs (B40)."""
+        said = parsing.query(request, "status", "state", "type", "queue", "limit", "cursor")
+        found = selectors.jobs(tenant_scope(request), _filter(said), limit=fields.whole(said, "limit", 50, 1, 200),
+                               cursor=said.get("cursor"))
+        return answer(shapes.page("jobs", found, [shapes.summary(job) for job in found.items]))
+
+
+class Job(View):
+    """`/jobs/{id}`: our id or the caller's job_id."""
+
+    permissions = {"GET": Permission.READ}
+
+    def get(self, request: Request, name: str) -> Response:
+        """Read one; `?include=input` shows what it was given (B40)."""
+        said = parsing.query(request, "include")
+        if said.get("include", "input") != "input":
+            raise Invalid("can include input", field="include", code="invalid_include")
+        job = selectors.job(tenant_scope(request), name)
+        return answer(shapes.job(job, with_input="include" in said), ETag=shapes.etag(job))
+
+
+def _options(request: Request, body: dict[str, Any], **place: Any) -> Options:
+    return Options(
+        **{name: body.get(name) for name in _AS_SENT}, **place, idempotency_key=_idempotency_key(request, body),
+        available_at=fields.moment(body, "available_at", "invalid_available_at"),
+        deadline_at=fields.moment(body, "deadline_at", "invalid_deadline_at"), retry=fields.retry(body))
+
+
+def _idempotency_key(request: Request, body: dict[str, Any]) -> Any:
+    header, field = request._request.META.get("HTTP_IDEMPOTENCY_KEY"), body.get("idempotency_key")
+    if header is not None and field is not None and header != field:
+        raise Invalid("The header and the field name different keys.", field="idempotency_key",
+                      code="invalid_idempotency_key")
+    return field if header is None else header
+
+
+def _sent(body: dict[str, Any]) -> dict[str, Any]:
+    """The request for its fingerprint: the key itself may be said in two places, so it is not part of it (E6)."""
+    return {name: value for name, value in body.items() if name != "idempotency_key"}
+
+
+def _filter(said: dict[str, str]) -> Filter:
+    words = [(name, said[name]) for name in ("status", "state") if name in said]
+    if len(words) > 1:
+        raise Invalid("Say status or state, not both.", field="state", code="invalid_state")
+    meant = states.states_of(words[0][1]) if words else ()
+    if words and not meant:
+        raise Invalid(f"There is no such {words[0][0]}.", field=words[0][0], code=f"invalid_{words[0][0]}")
+    for name in ("type", "queue"):
+        if not said.get(name, "x").isprintable():
+            raise Invalid("must be printable", field=name, code=f"invalid_{name}")
+    return Filter(meant, said.get("type"), said.get("queue"))

@@ -1,0 +1,28 @@
+"""The claim of runners over HTTP (C31)."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import selectors
+from jobs.api import fields, parsing, shapes
+from jobs.api.security import caller
+from jobs.api.views import View, answer
+from jobs.services import runners
+from jobs.services.keys import Permission
+
+
+class Claim(View):
+    """`/runtime/claim`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request) -> Response:
+        """Take what is claimable, waiting for the first; nothing to do is an empty list, never an error."""
+        body = parsing.body(request, ("worker_groups", "queues", "slots", "wait_seconds"), optional=True)
+        batch = runners.claim(
+            caller(request).key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
+            slots=fields.count(body, "slots", 1, 1, runners.MAX_SLOTS), wait_s=fields.wait_seconds(body))
+        names = selectors.external_ids([job.id for job in batch.jobs]) if batch.jobs else {}
+        return answer({"assignments": [shapes.assignment(job, names) for job in batch.jobs], "again": batch.again})

@@ -1,0 +1,130 @@
+"""What rows look like from outside: plain functions from rows to JSON values.
+
+Statuses are the caller's words, states ours (E1). Inputs are shown on request only, secrets and hashes of requests
+never (B40).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jobs import selectors
+from jobs.clock import jsonable
+from jobs.leases import heartbeat_s
+from jobs.models import Artifact, Attempt, Job, Receipt
+from jobs.selectors import Page
+from jobs.services import runners
+from jobs.services.runners import Extended, Settled
+from jobs.states import State, status
+
+
+def parsed(text: str | None) -> Any:
+    """The value of a stored canonical text; None where there is none, or where it was redacted."""
+    return json.loads(text) if text else None
+
+
+def summary(job: Job) -> dict[str, Any]:
+    """A job as lists show it, without input and result (B40)."""
+    waits = job.state == State.QUEUED and job.available_at > job.now  # type: ignore[attr-defined]
+    return {
+        "id": str(job.pk), "job_id": job.external_id, "type": job.type, "version": job.version,
+        "status": status(job.state), "state": job.state, "reason": job.reason,
+        "tenant_subject": job.tenant.subject, "queue": job.queue, "worker_group": job.worker_group, "agent": job.agent,
+        "origin": job.origin, "priority": job.priority, "subject": job.subject,
+        "session_key": job.session_key, "exclusive_group": job.exclusive_group, "target": target(job),
+        "attempt_count": job.attempt_count, "claims": job.claims, "chain": job.chain, "failures": job.failures,
+        "max_attempts": job.max_attempts, "available_at": jsonable(job.available_at),
+        "next_attempt_at": jsonable(job.available_at) if waits else None,
+        "created_at": jsonable(job.created_at), "started_at": jsonable(job.started_at),
+        "ended_at": jsonable(job.ended_at), "cancelled_at": jsonable(job.cancelled_at),
+        "deadline_at": jsonable(job.deadline_at), "progress": parsed(job.progress), "revision": job.revision,
+    }
+
+
+def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
+    """A job as a single read shows it: with its result, and with its input where that was asked for."""
+    told = {**summary(row), "result_envelope": envelope(row)}
+    return {**told, "input": parsed(row.input)} if with_input else told
+
+
+def target(job: Job) -> dict[str, Any] | None:
+    """What the job is about, and whether it is still the newest about it (B16, E2)."""
+    if job.target is None:
+        return None
+    return {"key": job.target.key.removeprefix(f"{job.type}:"), "generation": job.generation,
+            "current": job.generation == job.target.generation}
+
+
+def envelope(job: Job) -> dict[str, Any] | None:
+    """The one result of an ended job; None before (C2)."""
+    if not job.ended:
+        return None
+    told: dict[str, Any] = {"outcome": status(job.state), "ended_at": jsonable(job.ended_at)}
+    if job.state == State.COMPLETED:
+        made = selectors.artifact_of(job)
+        return told | {"artifact": parsed(made.value) if made else None}
+    last = selectors.last_failure(job) if job.state == State.FAILED else None
+    error = {"reason_code": last.reason_code if last else job.reason, "message": last.message if last else None}
+    return told | {"error": error}
+
+
+def etag(job: Job) -> str:
+    """The ETag of a job: its revision counts moves of state (E12)."""
+    return f'"r{job.revision}"'
+
+
+def receipt(row: Receipt) -> dict[str, Any]:
+    """One fact of a job's history. `body` is the very text that was hashed, so that a reader can check the chain."""
+    return {"number": row.number, "kind": row.kind, "at": jsonable(row.at), "body": row.body,
+            "hash": bytes(row.hash).hex()}
+
+
+def attempt(row: Attempt) -> dict[str, Any]:
+    """One claim of a job. Its id is a capability of its holder and not shown."""
+    return {
+        "number": row.number, "chain": row.chain, "leased_at": jsonable(row.leased_at),
+        "started_at": jsonable(row.started_at), "ended_at": jsonable(row.ended_at), "outcome": row.outcome,
+        "reason_code": row.reason_code, "message": row.message, "retryable": row.retryable,
+    }
+
+
+def artifact(job: Job, row: Artifact) -> dict[str, Any]:
+    """The validated result of a job."""
+    return {"id": str(job.pk), "job_id": job.external_id, "artifact": parsed(row.value), "hash": bytes(row.hash).hex(),
+            "created_at": jsonable(row.created_at), "target": target(job), "redacted": not row.value}
+
+
+def page(name: str, found: Page, items: list[dict[str, Any]], asked_by: str = "cursor") -> dict[str, Any]:
+    """One page: its items, and what to ask for the next one."""
+    return {name: items, f"next_{asked_by}": found.next}
+
+
+def assignment(claimed: Any, names: Mapping[str, tuple[str | None, str | None]]) -> dict[str, Any]:
+    """A claim as its runner needs it (C31, E8)."""
+    external, subject = names.get(claimed.id, (None, None))
+    return {
+        "assignment_id": claimed.fence,
+        "job": {
+            "id": claimed.id, "job_id": external, "type": claimed.type, "version": claimed.version,
+            "queue": claimed.queue, "worker_group": claimed.worker_group, "agent": claimed.agent,
+            "tenant_subject": subject, "attempt": claimed.claims, "chain": claimed.chain,
+            "idempotency_key": f"{claimed.id}:{claimed.chain}", "input": parsed(claimed.input),
+        },
+        "lease_expires_at": jsonable(runners.lease_until(claimed)),
+        "heartbeat_after_s": heartbeat_s(claimed.lease_ms / 1_000),
+        "deadline": jsonable(runners.deadline(claimed)), "job_deadline_at": jsonable(claimed.deadline_at),
+        "checkpoint": parsed(claimed.checkpoint), "checkpoint_number": claimed.checkpoint_number,
+    }
+
+
+def extended(beat: Extended) -> dict[str, Any]:
+    """The answer to a heartbeat."""
+    return {"lease_expires_at": jsonable(beat.lease_until), "heartbeat_after_s": beat.heartbeat_after_s,
+            "abort": beat.abort, "checkpoint_number": beat.checkpoint_number}
+
+
+def settled(end: Settled) -> dict[str, Any]:
+    """The answer to an end."""
+    return {"id": end.job_id, "status": status(end.state), "state": end.state.value, "repeated": end.repeated}

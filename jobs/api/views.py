@@ -1,0 +1,75 @@
+"""What every view shares: JSON whatever is accepted, nothing stored by caches, problems for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rest_framework.exceptions import NotFound
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs.api.errors import problem
+from jobs.api.parsing import StrictJSONParser
+from jobs.api.security import HasPermission, KeyAuthentication
+from jobs.services.keys import Permission
+
+
+class AlwaysJSON(BaseContentNegotiation):
+    """There is one form of answer, so nothing to negotiate."""
+
+    def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
+        """The only one."""
+        return next(iter(parsers), None)
+
+    def select_renderer(self, request: Request, renderers: Any,
+                        format_suffix: str | None = None) -> tuple[BaseRenderer, str]:
+        """The only one."""
+        return renderers[0], renderers[0].media_type
+
+
+class View(APIView):
+    """One resource. `permissions` names what each of its methods needs; a method without one is refused."""
+
+    permissions: ClassVar[Mapping[str, Permission]] = {}
+    # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.
+    authentication_classes = (KeyAuthentication,)
+    permission_classes = (HasPermission,)
+    parser_classes = (StrictJSONParser,)
+    content_negotiation_class = AlwaysJSON
+    throttle_classes = ()
+    versioning_class = None
+
+    def get_exception_handler(self) -> Any:
+        """Ours."""
+        return problem
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """Answers are read fresh, always."""
+        done = super().finalize_response(request, response, *args, **kwargs)
+        done["Cache-Control"] = "no-store"
+        if not self.permissions:
+            del done["Allow"]
+        return done
+
+    @property
+    def allowed_methods(self) -> list[str]:
+        """For the Allow header: what a permission is named for."""
+        return sorted(self.permissions)
+
+
+class Unknown(View):
+    """Every path of the API that is none: a problem, for whoever asks."""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Before anybody is asked who they are: there is nothing to see."""
+        raise NotFound("There is no such resource.")
+
+
+def answer(body: Any, status: int = 200, **headers: str) -> Response:
+    """A JSON answer; headers are spelled with underscores."""
+    return Response(body, status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -1,0 +1,78 @@
+"""Tell the story of a job from its receipts, and why it does not run now."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from jobs import selectors
+from jobs.errors import JobsError
+from jobs.models import Attempt, Job
+from jobs.services import explain, tenancy
+from jobs.services.explain import Story, span
+
+
+class Command(BaseCommand):
+    """`manage.py explain ID`."""
+
+    help = "Tell what happened to a job, and why it does not run now."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Which job, and how."""
+        parser.add_argument("id", help="the job's id, or a job_id of the caller's")
+        parser.add_argument("--workspace", help="where to look for a job_id; default: the site's own")
+        parser.add_argument("--tenant", help="where to look for a job_id; default: no tenant")
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Find and tell; a refusal is one line."""
+        try:
+            story = explain.story(_find(options))
+        except JobsError as error:
+            raise CommandError(error.message) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(explain.as_json(story), ensure_ascii=False))
+            return
+        for line in _lines(story):
+            self.stdout.write(line)
+
+
+def _find(said: dict[str, Any]) -> Job:
+    """An operator's look: an id of ours is found wherever it is."""
+    workspace = tenancy.workspace(said["workspace"])
+    return selectors.anywhere(said["id"]) or selectors.job(selectors.scope(workspace.pk, said["tenant"]), said["id"])
+
+
+def _lines(story: Story) -> list[str]:
+    job = story.job
+    status = job.state if job.reason is None else f"{job.state} ({job.reason})"
+    lines = [f"{job.type}@{job.version}  {job.pk}" + (f"  job_id {job.external_id}" if job.external_id else ""),
+             f"{status}; queue {job.queue}, group {job.worker_group}, priority {job.priority}, {job.claims} claimed,"
+             f" {job.failures} failed", ""]
+    lines += [f"{step.number:>4}  {_moment(step.at)}  {_since(step.at, job.created_at)}  {step.said}"
+              for step in story.steps]
+    lines.append("")
+    lines += [_attempt(attempt) for attempt in story.attempts]
+    lines.append("chain of receipts: ok" if story.broken is None else f"chain of receipts: BROKEN, {story.broken}")
+    if story.reason is not None:
+        lines.append(f"not running: {story.reason.said} [{story.reason.code}]")
+    return lines
+
+
+def _moment(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def _since(at: datetime, start: datetime) -> str:
+    return f"+{span(max(0.0, (at - start).total_seconds())):>8}"
+
+
+def _attempt(attempt: Attempt) -> str:
+    until = attempt.ended_at or attempt.leased_at
+    end = f"{attempt.outcome} after {span((until - attempt.leased_at).total_seconds())}" if attempt.outcome else "live"
+    error = f", {attempt.reason_code}" if attempt.reason_code else ""
+    message = f": {' '.join(attempt.message.split())[:200]}" if attempt.message else ""
+    return f"attempt {attempt.number} (chain {attempt.chain}) by {explain.holder(attempt)}: {end}{error}{message}"

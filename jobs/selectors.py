@@ -1,0 +1,236 @@
+"""Reads: what an actor may see of jobs, and nothing that another tenant owns.
+
+Every queryset starts from a `Scope`; unknown and foreign things are refused alike (E2). Nothing here writes, and
+what a read looks like from outside is the edge's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.core import signing
+from django.db.models import Q, QuerySet
+
+from jobs.clock import Now
+from jobs.errors import Invalid, JobNotFound, NotFound
+from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
+from jobs.receipts import Kind
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
+# What lists never show, and what would make them heavy (B40).
+_HEAVY = ("input", "input_hash", "fingerprint", "idempotency_key", "checkpoint", "checkpoint_hash", "head")
+CLAIM_MAX_WAIT_S = 20
+RELEASE_MAX_DELAY_S = 86_400
+
+
+class TenantNotFound(NotFound):
+    """There is no such tenant, or it is not yours."""
+
+    code = "tenant_not_found"
+
+
+class Scope(NamedTuple):
+    """What an actor sees: one tenant of one workspace. `tenant_id` None stands for a tenant that it does not have."""
+
+    workspace_id: int
+    tenant_id: int | None
+
+
+def scope(workspace_id: int, subject: str | None) -> Scope:
+    """The scope of a tenant by its subject (None: the workspace's system tenant); an unknown one sees nothing."""
+    found = Tenant.objects.filter(workspace_id=workspace_id, subject=subject).values_list("pk", flat=True).first()
+    return Scope(workspace_id, found)
+
+
+def known(seen: Scope) -> Scope:
+    """The same scope, if its tenant exists. Raises TenantNotFound, whosever the tenant is."""
+    if seen.tenant_id is None:
+        raise TenantNotFound(field="tenant_subject")
+    return seen
+
+
+def _jobs(seen: Scope) -> QuerySet[Job]:
+    if seen.tenant_id is None:
+        return Job.objects.none()
+    mine = Job.objects.filter(workspace_id=seen.workspace_id, tenant_id=seen.tenant_id)
+    return mine.select_related("tenant", "target").annotate(now=Now())
+
+
+def named(name: str) -> Q | None:
+    """The condition for an id in a path: ours if it is shaped like a UUID, else the caller's job_id (E2)."""
+    if _UUID.fullmatch(name):
+        return Q(pk=uuid.UUID(name))
+    return Q(external_id=name) if _EXTERNAL.fullmatch(name) else None
+
+
+def job(seen: Scope, name: str) -> Job:
+    """The job of this id or job_id. Raises JobNotFound, alike for unknown and foreign ones (C25, E2)."""
+    condition = named(name)
+    found = None if condition is None else _jobs(seen).filter(condition).first()
+    if found is None:
+        raise JobNotFound()
+    return found
+
+
+def anywhere(name: str) -> Job | None:
+    """The job with this id of ours, wherever it is: for operators, who stand outside of every scope."""
+    if not _UUID.fullmatch(name):
+        return None
+    return Job.objects.select_related("tenant", "target").annotate(now=Now()).filter(pk=uuid.UUID(name)).first()
+
+
+class Filter(NamedTuple):
+    """What a list of jobs is narrowed to."""
+
+    states: tuple[str, ...] = ()
+    type: str | None = None
+    queue: str | None = None
+
+
+class Page(NamedTuple):
+    """One page of a list, and where the next one begins (None: there is none)."""
+
+    items: list[Any]
+    next: str | int | None
+
+
+def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None) -> Page:
+    """Jobs of the scope, newest first, without inputs (B40). Raises Invalid invalid_cursor, TenantNotFound."""
+    found = _jobs(known(seen)).defer(*_HEAVY)
+    if narrowed.states:
+        found = found.filter(state__in=narrowed.states)
+    if narrowed.type is not None:
+        found = found.filter(type=narrowed.type)
+    if narrowed.queue is not None:
+        found = found.filter(queue=narrowed.queue)
+    signer = signing.Signer(salt=_salt(seen, narrowed))
+    if cursor is not None:
+        found = found.filter(pk__lt=_unsigned(signer, cursor))
+    items = list(found.order_by("-pk")[: limit + 1])
+    more = len(items) > limit
+    return Page(items[:limit], signer.sign(items[limit - 1].pk.hex) if more else None)
+
+
+def _salt(seen: Scope, narrowed: Filter) -> str:
+    # A cursor is good for the list that it came from: another filter or tenant signs with another salt.
+    said = repr((tuple(seen), narrowed.states, narrowed.type, narrowed.queue))
+    return "jobs.cursor:" + hashlib.sha256(said.encode()).hexdigest()
+
+
+def _unsigned(signer: signing.Signer, cursor: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(signer.unsign(cursor))
+    except (signing.BadSignature, ValueError):
+        raise Invalid("This cursor does not belong to this list.", field="cursor", code="invalid_cursor") from None
+
+
+def receipts(of: Job, *, after: int, limit: int) -> Page:
+    """Receipts of a job with a number above `after`, in order; the number is the only cursor (E12)."""
+    found = list(Receipt.objects.filter(job_id=of.pk, number__gt=after).order_by("number")[: limit + 1])
+    return Page(found[:limit], found[limit - 1].number if len(found) > limit else None)
+
+
+def attempts(of: Job, *, after: int, limit: int) -> Page:
+    """Attempts of a job with a number above `after`, in order."""
+    found = list(Attempt.objects.filter(job_id=of.pk, number__gt=after).select_related("worker", "key")
+                 .order_by("number")[: limit + 1])
+    return Page(found[:limit], found[limit - 1].number if len(found) > limit else None)
+
+
+def artifact(of: Job) -> Artifact:
+    """What a completed job made. Raises NotFound artifact_not_found."""
+    found = artifact_of(of)
+    if found is None:
+        raise NotFound("This job has no artifact.", code="artifact_not_found")
+    return found
+
+
+def artifact_of(of: Job) -> Artifact | None:
+    """The artifact, where there is one."""
+    return Artifact.objects.filter(job_id=of.pk).first()
+
+
+def last_failure(of: Job) -> Attempt | None:
+    """The attempt whose failure or lapse ended the present chain, if one did (C14)."""
+    return (Attempt.objects.filter(job_id=of.pk, chain=of.chain, outcome__in=("failed", "lapsed"))
+            .order_by("-number").first())
+
+
+def open_letter(of: Job) -> DeadLetter:
+    """The job's open dead letter. Raises NotFound, as for a job that is not there (C28)."""
+    found = DeadLetter.objects.filter(job_id=of.pk, resolved_at=None).first()
+    if found is None:
+        raise JobNotFound()
+    return found
+
+
+# --- assignments ---------------------------------------------------------------------------------------------------
+
+
+class Assignment(NamedTuple):
+    """An attempt in the hands of a runner, live or ended, with what its calls need to know of the job."""
+
+    id: str
+    job_id: str
+    type: str
+    version: int
+    lease_ms: int
+    state: str
+    workspace_id: int
+    tenant_id: int
+    checkpoint_number: int
+    checkpoint_hash: bytes | None
+    lease_until: datetime
+    ended_at: datetime | None
+    reason_code: str | None
+    message: str | None
+    retryable: bool | None
+
+    @property
+    def live(self) -> bool:
+        """Whether no move has ended the attempt yet."""
+        return self.ended_at is None
+
+
+_ASSIGNMENT = ("id", "job_id", "job__type", "job__version", "job__lease_ms", "job__state", "job__workspace_id",
+               "job__tenant_id", "job__checkpoint_number", "job__checkpoint_hash", "lease_until", "ended_at",
+               "reason_code", "message", "retryable")
+
+
+def assignment(key_id: int, name: str) -> Assignment:
+    """The attempt of this id that this key holds or held; foreign, unknown and malformed ids alike NotFound (C35)."""
+    row = None
+    if _UUID.fullmatch(name):
+        row = Attempt.objects.filter(pk=uuid.UUID(name), key_id=key_id).values_list(*_ASSIGNMENT).first()
+    if row is None:
+        raise NotFound("There is no such assignment, or it is not yours.", code="assignment_not_found")
+    return Assignment(str(row[0]), str(row[1]), *row[2:])
+
+
+def release_body(held: Assignment) -> str | None:
+    """The body of the receipt with which this attempt was given back."""
+    told = Receipt.objects.filter(job_id=held.job_id, kind=Kind.RELEASED.value, body__contains=f'"attempt":"{held.id}"')
+    return told.values_list("body", flat=True).first()
+
+
+def external_ids(job_ids: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
+    """The caller's job_id and the tenant's subject of each job, by its id."""
+    found = Job.objects.filter(pk__in=job_ids).values_list("pk", "external_id", "tenant__subject")
+    return {str(pk): (external, subject) for pk, external, subject in found}
+
+
+# --- limits --------------------------------------------------------------------------------------------------------
+
+
+def limit(name: str, workspace_id: int, tenant_id: int | None) -> Any:
+    """One limit: the tenant's own word, else its workspace's, else None (C36, C37)."""
+    found = dict(Limits.objects.filter(Q(tenant_id=tenant_id) | Q(tenant_id=None), workspace_id=workspace_id)
+                 .values_list("tenant_id", name))
+    own = found.get(tenant_id)
+    return own if own is not None else found.get(None)

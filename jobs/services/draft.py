@@ -1,0 +1,161 @@
+"""What a request is, and the row it becomes: every option said, or the refusal that names it (REQUIREMENTS E3.3).
+
+Asks the registry and the site's settings; knows no other rows. Who writes it, and in which order, is `intake`'s.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from jobs import clock, codecs
+from jobs.conf import conf, registry
+from jobs.errors import Invalid, Refused
+from jobs.ids import uuid7
+from jobs.receipts import body_text
+from jobs.registry import SITE, Definition
+from jobs.retry import RetryPolicy
+from jobs.routing import route
+from jobs.services import words
+from jobs.services.words import Place
+
+MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may say beside type and input. Spans in seconds, `priority` -100 to 100 (higher first).
+
+    `job_id` and `idempotency_key` make a repeat harmless; `target` supersedes older jobs of the same thing;
+    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never.
+    """
+
+    queue: str | None = None
+    priority: int | None = None
+    agent: str | None = None
+    version: int | None = None
+    job_id: str | None = None
+    idempotency_key: str | None = None
+    session_key: str | None = None
+    exclusive_group: str | None = None
+    target: str | None = None
+    delay_s: float | None = None
+    available_at: datetime | None = None
+    deadline_s: float | None = None
+    deadline_at: datetime | None = None
+    retry: Any = SITE
+    workspace: str | None = None
+    tenant: str | None = None
+
+
+@dataclass(slots=True)
+class Request:
+    """One thing to enqueue. `sent` is the request as the caller wrote it, for the fingerprint (E6)."""
+
+    type: str
+    input: Any = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
+    sent: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Through which door requests come: it stamps the origin, which a request never names (B13)."""
+
+    endpoint: str = "python"
+    origin: str = "user"
+    by: str = "python"
+
+
+def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dict[str, Any]:
+    """The row that a request becomes; raises every refusal that does not depend on other rows (E3.3)."""
+    options = request.options
+    definition = _definition(request, door)
+    if spot.archived:
+        raise Refused("This tenant is archived and takes no new jobs.", code="tenant_archived", field="tenant_subject")
+    text = definition.input.normal(request.input)
+    given = json.loads(text) if definition.reads_input else {}
+    spans = definition.spans(given, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
+    row: dict[str, Any] = {
+        **_template(definition), "id": str(uuid7()), "workspace_id": spot.workspace_id, "tenant_id": spot.tenant_id,
+        "queue": words.queue(options.queue, definition.queue), "worker_group": _group(definition, options.agent),
+        "agent": options.agent, "origin": door.origin, "priority": _priority(options.priority, definition.priority),
+        "subject": definition.subject_of(given), "input": text, "input_hash": codecs.digest(text),
+        "fingerprint": fingerprint, "external_id": words.external_id(options.job_id),
+        "idempotency_key": words.key(options.idempotency_key, "idempotency_key"),
+        "session_key": words.key(options.session_key, "session_key"), "singleton": "allow",
+        "exclusive_group": words.key(options.exclusive_group, "exclusive_group"),
+        "target_id": None, "generation": None, "held": None,
+        "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
+        "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
+        **_retry(definition, options), **_times(options)}
+    if options.target is not None:
+        words.target(options.target)
+    else:
+        row["body"] = body(row, door)
+    return row
+
+
+def _definition(request: Request, door: Door) -> Definition:
+    version = request.options.version
+    known = registry()
+    definition = known.current(request.type) if version is None else known.exact(request.type, version)
+    if door.origin not in definition.origins:
+        raise Refused(f"{definition.name} may not be enqueued by a {door.origin}.", code="origin_forbidden",
+                      field="type")
+    if not definition.enabled:
+        raise Refused(f"{definition.name} is disabled on this site.", code="definition_disabled", field="type")
+    return definition
+
+
+def _template(definition: Definition) -> dict[str, Any]:
+    return {"type": definition.type, "version": definition.version, "lapse_counts": definition.lapse_counts,
+            "max_lapses": definition.max_lapses, "max_claims": definition.max_claims,
+            "duration_scope": definition.duration_scope, "strict_lease": definition.strict_lease,
+            "credential": definition.credential}
+
+
+def _group(definition: Definition, agent: str | None) -> str:
+    if agent is None:
+        return route(conf().ROUTING, None, definition.type, definition.worker_group)
+    words.agent(agent)
+    routed = route(conf().ROUTING, agent, definition.type, definition.worker_group)
+    return routed if agent in conf().AGENTS else conf().UNKNOWN_AGENT_GROUP
+
+
+def _priority(asked: Any, own: int) -> int:
+    value = own if asked is None else asked
+    if isinstance(value, bool) or not isinstance(value, int) or not -100 <= value <= 100:
+        raise Invalid("must be a whole number from -100 to 100", field="priority", code="invalid_priority")
+    return value
+
+
+def _retry(definition: Definition, options: Options) -> dict[str, Any]:
+    """The effective policy: the request's, else the definition's, else the site's (E4)."""
+    if not (options.retry is SITE or options.retry is None or isinstance(options.retry, RetryPolicy)):
+        raise Invalid("must be a retry policy or null", field="retry", code="invalid_retry_policy")
+    policy = next((p for p in (options.retry, definition.retry) if p is not SITE), conf().RETRY)
+    keeps = definition.dead_letter if definition.dead_letter is not None else policy is not None
+    timing = policy or conf().RETRY or RetryPolicy()
+    return {"max_attempts": policy.max_attempts if policy else None, "base_delay_ms": int(timing.base_delay_s * MS),
+            "max_delay_ms": int(timing.max_delay_s * MS), "retry_on": timing.retry_on if policy else None,
+            "dead_letter": keeps}
+
+
+def _times(options: Options) -> dict[str, Any]:
+    if options.delay_s is not None and options.available_at is not None:
+        raise Invalid("Say delay_s or available_at, not both.", field="delay_s", code="invalid_availability")
+    if options.deadline_s is not None and options.deadline_at is not None:
+        raise Invalid("Say deadline_s or deadline_at, not both.", field="deadline_s", code="invalid_deadline")
+    return {"after_us": words.delay_us(options.delay_s),
+            "at_us": clock.micros(words.moment(options.available_at, "available_at")),
+            "deadline_ms": words.deadline_ms(options.deadline_s),
+            "deadline_at": words.deadline_at(options.deadline_at)}
+
+
+def body(row: dict[str, Any], door: Door) -> str:
+    when = {"available_at": row["at_us"]} if row["at_us"] is not None else {"after": row["after_us"] or None}
+    return body_text(by=door.by, generation=row["generation"], input=row["input_hash"].hex(), origin=door.origin,
+                     to="queued", type=f"{row['type']}@{row['version']}", **when)

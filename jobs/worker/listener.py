@@ -1,0 +1,65 @@
+"""Hears wake notifications on a raw connection of its own, outside the pool; a hint only, polling is the truth."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg
+from django.db import connections
+
+from jobs import clock
+from jobs.conf import conf
+from jobs.publish import CHANNEL
+from jobs.worker.connection import TROUBLE, sentence
+
+log = logging.getLogger("jobs.worker")
+LOOK_UP_S = 0.25
+MAX_PAUSE_S = 2.0
+
+
+def direct_dsn() -> str:
+    """Where to listen: the setting LISTEN_DSN behind a transaction pooler, else the site's database."""
+    if conf().LISTEN_DSN:
+        return str(conf().LISTEN_DSN)
+    # Django's parameters hold more than an address (pool, cursor_factory, context, ...): keep what libpq knows.
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    params = connections["default"].get_connection_params()
+    return psycopg.conninfo.make_conninfo(**{k: v for k, v in params.items() if k in known and v not in (None, "")})
+
+
+class Listener(threading.Thread):
+    """Calls `on_wake` at each notification and after each reconnect, since some may have been missed."""
+
+    def __init__(self, on_wake: Callable[[], None]) -> None:
+        super().__init__(name="jobs-listen", daemon=True)
+        self._on_wake = on_wake
+        self._ends = threading.Event()
+        self._lines = clock.Every(30.0)
+        self._failures = 0
+
+    def ask_end(self) -> None:
+        """End the thread soon."""
+        self._ends.set()
+
+    def run(self) -> None:
+        """Listen until asked to end, reconnecting with a growing pause."""
+        while not self._ends.is_set():
+            try:
+                self._listen()
+            except Exception as error:
+                self._failures = min(self._failures + 1, 5)
+                if self._lines.due():
+                    log.warning("listening for wakes failed, polling goes on: %s", sentence(error),
+                                exc_info=None if isinstance(error, (psycopg.Error, *TROUBLE)) else error)
+                self._ends.wait(min(MAX_PAUSE_S, 0.1 * 2**self._failures))
+
+    def _listen(self) -> None:
+        with psycopg.connect(direct_dsn(), autocommit=True, application_name="jobs listener") as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            self._failures = 0
+            self._on_wake()
+            while not self._ends.is_set():
+                for _ in connection.notifies(timeout=LOOK_UP_S, stop_after=1):
+                    self._on_wake()

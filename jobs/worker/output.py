@@ -1,0 +1,67 @@
+"""What a worker says: lines for people on a terminal, one JSON object a line elsewhere (A64)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from datetime import UTC
+from typing import Any, TextIO
+
+from jobs import clock
+
+LIMIT = 2_000
+SECRETS = ("authorization", "cookie", "password", "secret", "token", "session", "api_key", "access_key")
+
+
+def clipped(name: str, value: Any) -> Any:
+    """A value as a log may show it: secrets by name left out, text cut, control characters escaped."""
+    if any(word in name.lower() for word in SECRETS):
+        return "[redacted]"
+    return value[:LIMIT] if isinstance(value, str) else value
+
+
+class Output:
+    """Writes events; `level` 0 only trouble, 1 the usual, 2 every job."""
+
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool | None = None, level: int = 1) -> None:
+        self.stream = stream or sys.stdout
+        self.as_json = not self.stream.isatty() if as_json is None else as_json
+        self.level = level
+        self._lock = threading.Lock()
+
+    def __call__(self, event: str, level: int = 1, **facts: Any) -> None:
+        """Write one event with a stable name."""
+        if level > self.level:
+            return
+        shown = {name: clipped(name, value) for name, value in facts.items() if value is not None}
+        line = self._json(event, shown) if self.as_json else self._plain(event, shown)
+        with self._lock:
+            self._write(line + "\n")
+
+    def _write(self, line: str) -> None:
+        try:
+            self.stream.write(line)
+            self.stream.flush()
+        except UnicodeEncodeError:
+            self._write(line.encode("ascii", "backslashreplace").decode())
+        except (OSError, ValueError):
+            # Nobody reads us any more; that is no reason to stop working.
+            pass
+
+    @staticmethod
+    def _json(event: str, facts: dict[str, Any]) -> str:
+        at = clock.wall().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return json.dumps({"at": at, "event": event, **facts}, ensure_ascii=True, default=str)
+
+    @staticmethod
+    def _plain(event: str, facts: dict[str, Any]) -> str:
+        at = clock.wall().astimezone(UTC).astimezone().strftime("%H:%M:%S")
+        words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
+        return f"{at}  {event.removeprefix('worker.').replace('_', ' '):<12} {words}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))

@@ -1,0 +1,292 @@
+"""The worker: settle what ended and claim for the free slots in one transaction, again and again (DESIGN 5).
+
+One thread does all claims and settlements; handlers run on a loop or in threads (`slots`), heartbeats, wakes and the
+watch have threads of their own. Trouble with the database is waited out with everything that is unsettled kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from jobs import clock
+from jobs.conf import conf, registry
+from jobs.outcomes import Failed, Interrupted, Outcome
+from jobs.registry import Definition
+from jobs.routing import UNROUTED
+from jobs.services import assignments, duties, settlement, workers
+from jobs.services.assignments import Claimed, Claimer
+from jobs.worker.bell import Bell
+from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
+from jobs.worker.executor import SHUTDOWN
+from jobs.worker.heartbeat import Heartbeats
+from jobs.worker.listener import Listener
+from jobs.worker.output import Output
+from jobs.worker.plan import Plan, Tally
+from jobs.worker.reports import BATCH, Reports
+from jobs.worker.slots import Live, Slots, facts
+from jobs.worker.watch import Watch
+
+log = logging.getLogger("jobs.worker")
+UNKNOWN_FOR_US = 15 * 1_000_000
+GATHER_S = 0.001
+# Slots are full: only an end, a signal or a duty is of interest.
+MAX_WAIT_S = 5.0
+MAX_PAUSE_S = 2.0
+LINES_EVERY_S = 2.0
+# For handlers on the loop to honour a cancellation that they cannot refuse.
+LAST_WORDS_S = 0.5
+
+
+class Worker:
+    """One life of a worker process."""
+
+    def __init__(self, plan: Plan, output: Output) -> None:
+        self.plan, self.output = plan, output
+        known = registry()
+        self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues,
+                                    [d.name for d in known if d.executor != "external"])
+        self.by = f"worker:{self.row.id}"
+        self.claimer = Claimer(
+            pairs=[(g, q) for q in plan.queues for g in plan.groups], by=self.by, worker_id=str(self.row.id),
+            weights=dict(conf().QUEUES), strict=plan.strict)
+        self.tally = Tally()
+        self._bell = Bell()
+        self._woken = threading.Event()
+        self._stop_asked = 0
+        self.slots = Slots(plan.slots, self.by, self._bell.ring)
+        self.reports = Reports(self.slots, self.by, output, self.tally)
+        self._poll = clock.Every(conf().POLL_S)
+        self._duties = duties.Duties() if plan.duties else None
+        self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void)
+        self._watch = Watch(self.slots, output)
+        self._listener = Listener(self._wake) if plan.listen else None
+        # There may be more to claim than the last look took; the last look was answered; its answer may be lost.
+        self._more = True
+        self._looked = False
+        self._doubt = False
+        self._failures = 0
+        self._lines = clock.Every(LINES_EVERY_S)
+
+    # -- asked from outside ------------------------------------------------------------------------------
+
+    def ask_stop(self) -> None:
+        """Drain and end; asked twice, hand back at once. Safe in a signal handler: it counts and rings."""
+        self._stop_asked += 1
+        self._bell.ring()
+
+    def _wake(self) -> None:
+        self._woken.set()
+        self._bell.ring()
+        self._heartbeats.wake()
+
+    def _void(self, live: Live) -> None:
+        self.output("worker.claim_lost", **facts(live.job))
+
+    # -- the life of a worker ----------------------------------------------------------------------------
+
+    def run(self) -> Tally:
+        """Work until asked to stop (or, by the plan, until there is nothing left); then drain."""
+        with own_connection():
+            try:
+                self._start()
+                self._work()
+            finally:
+                # However the work ended: what is in hand is handed back.
+                try:
+                    self._drain()
+                finally:
+                    self._close()
+        return self.tally
+
+    def _start(self) -> None:
+        self._heartbeats.start()
+        self._watch.start()
+        if self._listener:
+            self._listener.start()
+        self.output("worker.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
+                    groups=list(self.plan.groups), queues=list(self.plan.queues))
+
+    def _work(self) -> None:
+        while not self._stop_asked:
+            try:
+                idle = self._round()
+            except TROUBLE as error:
+                self._trouble(error)
+            except Exception as error:
+                self._surprise(error)
+            else:
+                self._calm()
+                if idle and self._is_done():
+                    return
+                if idle:
+                    self._bell.wait(self._pause_s())
+
+    def _round(self) -> bool:
+        """Settle, claim, begin; whether there is nothing to do before something happens."""
+        if self._doubt:
+            self._resolve()
+        if self._duties is not None:
+            self._duties.tick()
+        self._gather()
+        ended = self.reports.gather()
+        reports = self.reports.next()
+        slots = self._wanted(ended or bool(reports))
+        if not reports and not slots:
+            return not self.slots.ended
+        answers, batch = settlement.settle_and_claim(
+            [r for _, r in reports], self.by, self.claimer if slots else None, slots)
+        self.reports.settled(reports, answers)
+        if slots:
+            self._more = batch.again or len(batch.jobs) == slots
+            self._looked = bool(batch.jobs) or not batch.again
+            self._begin(batch.jobs)
+        return not (batch.jobs or batch.again or self.slots.ended or self.reports)
+
+    def _wanted(self, ended: bool) -> int:
+        """For how many slots to claim now."""
+        free = min(self.slots.free, BATCH)
+        if free <= 0 or self.reports.alone or (self.plan.once and self._looked):
+            return 0
+        if not (ended or self._more or self._woken.is_set() or self._poll.due()):
+            return 0
+        self._woken.clear()
+        return free
+
+    def _is_done(self) -> bool:
+        over = self.plan.until_empty or (self.plan.once and self._looked)
+        return over and not self.slots.live and not self.reports
+
+    def _gather(self) -> None:
+        """Ends come in bursts: a millisecond more brings the rest of the burst into one transaction."""
+        if self.slots.ended and len(self.slots.ended) < len(self.slots.live):
+            clock.sleep(GATHER_S)
+
+    def _pause_s(self) -> float:
+        pause = self._poll.wait_s() if self.slots.free > 0 else MAX_WAIT_S
+        return pause if self._duties is None else min(pause, self._duties.wait_s())
+
+    def _begin(self, jobs: Sequence[Claimed]) -> None:
+        self.tally.claimed += len(jobs)
+        runnable: list[tuple[Claimed, Definition]] = []
+        known = registry()
+        for job in jobs:
+            definition = known.find(job.type, job.version)
+            refusal = _refusal(job, definition)
+            if refusal is not None:
+                self.reports.add(job, refusal)
+            elif definition is not None:
+                runnable.append((job, definition))
+        self.slots.begin(runnable)
+
+    # -- trouble -----------------------------------------------------------------------------------------
+
+    def _trouble(self, error: Exception) -> None:
+        """Everything unsettled is kept; wait, and then look whether a lost answer left attempts behind (E8)."""
+        self._failures += 1
+        self._doubt = True
+        drop()
+        pause = min(MAX_PAUSE_S, 0.15 * 2 ** min(self._failures, 6))
+        if self._lines.due():
+            self.output("worker.database_trouble", level=0, error=sentence(error), tried=self._failures,
+                        again_in_s=round(pause, 2))
+        until = clock.monotonic() + pause
+        while not self._stop_asked and (left := until - clock.monotonic()) > 0:
+            self._bell.wait(left)
+
+    def _surprise(self, error: Exception) -> None:
+        """Something that nobody foresaw, a hook that raises for one: go on, and settle one by one to find which."""
+        log.error("the worker met something unexpected and goes on", exc_info=error if self._failures < 2 else None)
+        if self.reports.alone:
+            for job in self.reports.drop():
+                self.output("worker.left_to_lease", level=0, error=sentence(error), **facts(job))
+        self.reports.alone = bool(self.reports)
+        self._trouble(error)
+
+    def _calm(self) -> None:
+        if self._failures:
+            self._failures = 0
+            self.output("worker.database_back", level=0)
+
+    def _resolve(self) -> None:
+        known = [*self.slots.live, *self.reports.fences]
+        lost = assignments.hand_back_unknown(str(self.row.id), known, self.by)
+        self._doubt = False
+        if lost:
+            self.output("worker.handed_back_unknown", attempts=lost)
+
+    # -- the end -----------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Let handlers end within the grace, then hand the rest back as interrupted (E1: never a failure)."""
+        if self.slots.live:
+            self.output("worker.draining", running=len(self.slots.live), grace_s=conf().DRAIN_GRACE_S)
+        for live in list(self.slots.live.values()):
+            live.run.stop(SHUTDOWN)
+        until = clock.monotonic() + conf().DRAIN_GRACE_S
+        while (self.slots.live or self.reports) and clock.monotonic() < until and self._stop_asked < 2:
+            self._bell.wait(min(0.05 if self._settle_quietly() else 0.3, max(0.0, until - clock.monotonic())))
+        self._hand_back()
+        for tried in range(settlement.TRIES):
+            if self._settle_quietly() and not self.reports:
+                break
+            clock.sleep(0.15 * (tried + 1))
+
+    def _hand_back(self) -> None:
+        left = list(self.slots.live.values())
+        for live in left:
+            self.slots.stop(live, SHUTDOWN, Interrupted())
+        until = clock.monotonic() + LAST_WORDS_S
+        while any(not x.ended and not x.threaded for x in left) and clock.monotonic() < until:
+            self._bell.wait(0.01)
+        for live in left:
+            self.slots.abandon(live, Interrupted())
+
+    def _settle_quietly(self) -> bool:
+        """Settle all there is, and give back what a lost answer left us; whether that went well."""
+        try:
+            if self._doubt:
+                self._resolve()
+            self.reports.gather()
+            while reports := self.reports.next():
+                self.reports.settled(reports, settlement.settle([r for _, r in reports], self.by))
+        except TROUBLE as error:
+            self._doubt = True
+            drop()
+            if self._lines.due():
+                self.output("worker.database_trouble", level=0, error=sentence(error))
+            return False
+        except Exception as error:
+            log.exception("a settlement met something unexpected")
+            self._doubt = False
+            for job in self.reports.drop():
+                self.output("worker.left_to_lease", level=0, error=sentence(error), **facts(job))
+            self.reports.alone = True
+            return False
+        return True
+
+    def _close(self) -> None:
+        threads = [t for t in (self._heartbeats, self._watch, self._listener) if t is not None and t.is_alive()]
+        for thread in threads:
+            thread.ask_end()
+        for thread in threads:
+            thread.join(timeout=5)
+        self.slots.close()
+        # In trouble its row is closed by whoever misses its heartbeats.
+        with suppress(*TROUBLE):
+            workers.stopped(self.row.id)
+        self.output("worker.stopped", claimed=self.tally.claimed, completed=self.tally.completed,
+                    failed=self.tally.failed, left=len(self.reports))
+
+
+def _refusal(job: Claimed, definition: Definition | None) -> Outcome | None:
+    """Why this worker does not run a job that it has claimed."""
+    if job.worker_group == UNROUTED:
+        return Failed("no_handler", f"No handler for agent '{job.agent}'", retryable=False)
+    if definition is None or definition.executor == "external":
+        return Interrupted("unregistered_type", UNKNOWN_FOR_US)
+    if not definition.runs:
+        return Interrupted("definition_stopped", UNKNOWN_FOR_US)
+    return None

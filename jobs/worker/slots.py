@@ -1,0 +1,196 @@
+"""The slots of a worker: starting attempts on the loop or in threads, stopping them, and collecting their ends.
+
+A handler that does not stop keeps its slot, but not its attempt: that is settled without it, and what it brings
+later is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from jobs import clock
+from jobs.outcomes import Failed, Interrupted
+from jobs.registry import Definition
+from jobs.services.assignments import Claimed
+from jobs.worker.context import Run
+from jobs.worker.executor import Published, Result, run_async, run_sync
+from jobs.worker.threads import Threads
+
+log = logging.getLogger("jobs.worker")
+FIRST_AFTER_S = 1.0
+NO_THREAD = Interrupted("no_thread", 1_000_000)
+
+
+class Live:
+    """One attempt that is running here."""
+
+    __slots__ = ("begun", "ended", "first_at", "job", "run", "task", "threaded", "told", "verdict", "verdict_at")
+
+    def __init__(self, job: Claimed, run: Run, threaded: bool) -> None:
+        self.job = job
+        self.run = run
+        self.threaded = threaded
+        self.begun = clock.monotonic()
+        # When its first heartbeat is due (E1); never again once it is recorded.
+        self.first_at = self.begun + FIRST_AFTER_S
+        self.task: asyncio.Task[None] | None = None
+        # What a stop means, should the handler honour it: decided by who asked for the stop.
+        self.verdict: Result | None = None
+        self.verdict_at = math.inf
+        self.ended = False
+        self.told = False
+
+    def meant(self, result: Result) -> Result:
+        """What an end means after a stop: output after a timeout is nothing (B26), else work that was done counts."""
+        if self.verdict is None or isinstance(result, Published):
+            return result
+        return self.verdict if isinstance(self.verdict, Failed) or isinstance(result, Interrupted) else result
+
+
+class Slots:
+    """Runs attempts; `ended` collects (live, result) pairs, and `on_end` is called when there are some."""
+
+    def __init__(self, size: int, by: str, on_end: Callable[[], None]) -> None:
+        self.size = size
+        self.by = by
+        self.live: dict[str, Live] = {}
+        self.ended: deque[tuple[Live, Result]] = deque()
+        # Attempts that were settled without their handlers, which still run.
+        self.stuck: dict[str, Live] = {}
+        self.loop_seen = clock.monotonic()
+        self._on_end = on_end
+        self._guard = threading.Lock()
+        self._threads = Threads(size, "job")
+        self._closing = False
+        self._loop = asyncio.new_event_loop()
+        self._loop_thread = threading.Thread(target=self._run_loop, name="jobs-loop", daemon=True)
+        self._loop_thread.start()
+
+    @property
+    def free(self) -> int:
+        """Slots that can take a job; a handler that ignores its end keeps its slot."""
+        return self.size - len(self.live) - len(self.stuck)
+
+    def begin(self, jobs: Iterable[tuple[Claimed, Definition]]) -> None:
+        """Start these attempts."""
+        on_loop: list[tuple[Live, Definition]] = []
+        for job, definition in jobs:
+            live = Live(job, Run(job, definition, self.by), definition.executor != "async")
+            self.live[job.fence] = live
+            if live.threaded:
+                self._in_a_thread(live, definition)
+            else:
+                on_loop.append((live, definition))
+        if on_loop:
+            self._loop.call_soon_threadsafe(self._on_loop, on_loop)
+
+    def _in_a_thread(self, live: Live, definition: Definition) -> None:
+        try:
+            self._threads.submit(self._as_thread, live, definition)
+        except RuntimeError as error:
+            log.warning("no thread for job %s: %s", live.job.id, error)
+            self._end(live, NO_THREAD)
+
+    def _as_thread(self, live: Live, definition: Definition) -> None:
+        self._end(live, run_sync(definition, live.job, live.run, self.by))
+
+    def _on_loop(self, batch: list[tuple[Live, Definition]]) -> None:
+        for live, definition in batch:
+            live.task = self._loop.create_task(self._as_task(live, definition))
+
+    async def _as_task(self, live: Live, definition: Definition) -> None:
+        result: Result
+        try:
+            # Whoever asked for a stop before the first step found no task to cancel.
+            result = live.verdict or await run_async(definition, live.job, live.run, self.by)
+        except asyncio.CancelledError:
+            result = live.verdict or Failed("attempt_error", "The handler cancelled itself.")
+        self._end(live, result)
+
+    def _end(self, live: Live, result: Result) -> None:
+        with self._guard:
+            if live.ended:
+                # Settled without it: this is late output, and its slot is free again.
+                self.stuck.pop(live.job.fence, None)
+            else:
+                live.ended = True
+                self.ended.append((live, live.meant(result)))
+        self._on_end()
+
+    def collect(self) -> list[tuple[Live, Result]]:
+        """Take the ends so far out of the slots."""
+        taken = []
+        while self.ended:
+            live, result = self.ended.popleft()
+            self.live.pop(live.job.fence, None)
+            taken.append((live, result))
+        return taken
+
+    def stop(self, live: Live, reason: str, verdict: Result) -> None:
+        """Ask one attempt to stop; `verdict` is its outcome if it does. The first to ask decides."""
+        with self._guard:
+            if live.verdict is not None or live.ended:
+                return
+            live.verdict, live.verdict_at = verdict, clock.monotonic()
+        live.run.stop(reason)
+        if live.task is not None:
+            with suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(live.task.cancel)
+
+    def abandon(self, live: Live, result: Result) -> None:
+        """Take an attempt's end from its handler: it did not stop in time, and its late output is fenced off."""
+        with self._guard:
+            if live.ended:
+                return
+            live.ended = True
+            self.stuck[live.job.fence] = live
+            self.ended.append((live, result))
+        self._on_end()
+
+    def call_loop(self) -> None:
+        """Ask the loop for a sign of life: `loop_seen` moves when it gives one."""
+        self._loop.call_soon_threadsafe(self._seen)
+
+    def _seen(self) -> None:
+        self.loop_seen = clock.monotonic()
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._closing:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Raised in a task that a handler made, these leave through the loop; the other handlers need it.
+                log.warning("a handler's task stopped the loop by %s; it goes on", type(error).__name__)
+        self._leave_loop()
+
+    def _leave_loop(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        try:
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=0.2))
+            self._loop.close()
+        except (RuntimeError, SystemExit, KeyboardInterrupt):
+            log.debug("the loop did not close", exc_info=True)
+
+    def close(self) -> None:
+        """End the loop and the idle threads; stuck threads are left to the end of the process."""
+        self._threads.close()
+        self._closing = True
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop_thread.join(timeout=2)
+
+
+def facts(job: Claimed) -> dict[str, Any]:
+    """What a log line says about an attempt."""
+    return {"job": job.id, "type": f"{job.type}@{job.version}", "attempt": job.claims}

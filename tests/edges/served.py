@@ -1,0 +1,21 @@
+"""Serves the site by daphne on the test database: `python -m tests.edges.served PORT DATABASE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(port: str, database: str) -> None:
+    """Serve until terminated."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "jobsite.settings"
+    from django.conf import settings
+
+    settings.DATABASES["default"]["NAME"] = database
+    from daphne.cli import CommandLineInterface
+
+    CommandLineInterface().run(["-b", "127.0.0.1", "-p", port, "--no-server-name", "jobsite.asgi:application"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,170 @@
+"""Hostile input on every body and every field: never a 5xx, never HTML, never a row, the same answer twice (B8)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jobs.models import Job, Receipt
+from tests.edges.caller import everything, problem
+
+LIMIT = 1024 * 1024
+
+
+def nested(depth: int, left: str = "[", right: str = "]") -> str:
+    return left * depth + right * depth
+
+
+# Texts of JSON values that stand where a field's value should.
+VALUES = {
+    "nul": r'"a\u0000b"', "nul_key": r'{"a\u0000": 1}', "lone_surrogate": r'"\ud800"', "lone_low": r'"x\udfff"',
+    "surrogate_key": r'{"\ud83d": 1}', "nan": "NaN", "infinity": "-Infinity", "overflow": "1e400",
+    "huge_int": "9" * 5_000,
+    "big_int": str(2**63), "unsafe_int": str(2**53), "huge_float": "1e131000", "long_float": "0." + "1" * 5_000,
+    "deep": nested(65), "deeper": nested(1_000), "deepest": nested(20_000),
+    "deep_object": '{"a":' * 900 + "1" + "}" * 900,
+    "duplicate": '{"a": 1, "a": 2}', "minus_zero": "-0", "true": "true", "null": "null", "zero": "0", "negative": "-5",
+    "fraction": "1.5", "float": "1e308", "text_number": '"5"', "empty": '""', "long": '"' + "x" * 5_000 + '"',
+    "list": "[]",
+    "object": "{}", "proto": '{"__proto__": {"x": 1}}', "controls": r'"a\u0001\n\t"', "del": '"\\u007f"',
+    "nfd": '"e\u0301"',
+    "emoji": '"\U0001f600"', "rtl": '"\u202e"', "separator": '"\u2028"', "quote": '"\\"; DROP TABLE jobs_job; --"',
+    "null_mark": '"\\\\N"', "one": r'"\u0001"', "newline": r'"a\nb"', "percent": '"%s%(x)s%"',
+    "uuid": '"00000000-0000-0000-0000-000000000000"',
+    "naive": '"2030-01-01T00:00:00"', "year_zero": '"0000-01-01T00:00:00Z"', "far": '"9999-12-31T23:59:59.999999999Z"',
+    "leap": '"2016-12-31T23:59:60Z"', "offset": '"2030-01-01T00:00:00+24:00"', "lists": "[[],{},null]",
+    "numbers": "[1,2,3]",
+    "texts": '["a","b"]', "bare": "nonsense", "trailing": "1 2", "comment": "1 /* x */", "single": "'x'",
+    "comma": "[1,]",
+}
+BROKEN = {"nan", "infinity", "overflow", "huge_int", "big_int", "unsafe_int", "huge_float", "long_float", "deep",
+          "deeper",
+          "deepest", "deep_object", "duplicate", "nul", "nul_key", "lone_surrogate", "lone_low", "surrogate_key",
+          "bare",
+          "trailing", "comment", "single", "comma"}
+FIELDS = {
+    "enqueue": ("type", "input", "queue", "priority", "agent", "version", "job_id", "idempotency_key", "session_key",
+                "exclusive_group", "target", "delay_s", "available_at", "deadline_s", "deadline_at", "retry",
+                "tenant_subject",
+                "unheard_of"),
+    "controls": ("action", "reason", "unheard_of"), "requeue": ("reason",),
+    "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"), "extend": ("checkpoint", "unheard_of"),
+    "complete": ("artifact", "unheard_of"), "fail": ("reason_code", "message", "retryable", "unheard_of"),
+    "release": ("delay_s", "not_before", "unheard_of"),
+}
+BASE = {"enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"}}
+# Bodies as they stand on the wire, with their content type.
+RAW = {
+    "empty": (b"", "application/json"), "blank": (b"  ", "application/json"), "array": (b"[]", "application/json"),
+    "string": (b'"x"', "application/json"), "null": (b"null", "application/json"), "number": (b"5", "application/json"),
+    "half": (b'{"type": ', "application/json"), "bom": (b'\xef\xbb\xbf{"type": "outside"}', "application/json"),
+    "utf16": ('{"type": "outside"}'.encode("utf-16"), "application/json"),
+    "latin1": (b'{"type": "\xe9"}', "application/json"),
+    "form": (b"type=outside&input=x", "application/x-www-form-urlencoded"), "text": (b"{}", "text/plain"),
+    "none": (b"{}", ""), "patch": (b"{}", "application/merge-patch+json"), "xml": (b"<a/>", "application/xml"),
+    "charset": (b"{}", "application/json; charset=klingon"), "utf16_named": (b"{}", "application/json; charset=utf-16"),
+    "odd_type": (b"{}", "application/json\x00; a"),
+    "multipart": (b"--x\r\n\r\n--x--", "multipart/form-data; boundary=x"),
+    "nul_bytes": (b"\x00" * 50, "application/json"), "twice": (b"{}{}", "application/json"),
+    "too_long": (b'{"type": "' + b"x" * LIMIT + b'"}', "application/json"),
+    "much_too_long": (b"[" * 10 * LIMIT, "application/json"),
+    "many_keys": (json.dumps({str(n): n for n in range(20_000)}).encode(), "application/json"),
+    "wide": (b"[" + b"[]," * 60_000 + b"[]]", "application/json"),
+}
+STATUS = {"form": 415, "text": 415, "none": 415, "patch": 415, "xml": 415, "charset": 415, "utf16_named": 415,
+          "odd_type": 415,
+          "multipart": 415, "too_long": 413, "much_too_long": 413}
+
+
+def path_of(api, door: str) -> str:
+    """The door's path, with something behind it that it has not changed yet."""
+    if door == "enqueue":
+        return "/jobs"
+    waiting = api.enqueue(retry={"max_attempts": 1}, priority=50)["id"]
+    if door in ("controls", "claim"):
+        return "/runtime/claim" if door == "claim" else f"/jobs/{waiting}/controls"
+    # What an earlier door gave back is claimed first.
+    held = next(found for found in iter(api.claim_one, None) if found["job"]["id"] == waiting)
+    if door == "requeue":
+        api.assignment(held, "fail", {"reason_code": "x"})
+        return f"/jobs/{waiting}/requeue"
+    return f"/assignments/{held['assignment_id']}/{door}"
+
+
+@pytest.mark.parametrize("door", FIELDS)
+def test_no_value_in_any_field_breaks_anything(api, door):
+    """B8, E6: what no JSON may hold is 400 by name, what a field may not hold is a 4xx, all twice alike."""
+    path = path_of(api, door)
+    for field in FIELDS[door]:
+        for name, value in VALUES.items():
+            base = "".join(f", {json.dumps(k)}: {json.dumps(v)}" for k, v in BASE.get(door, {}).items() if k != field)
+            raw = f'{{"{field}": {value}{base}}}'.encode()
+            rows = everything()
+            answer = api.send("POST", path, raw=raw)
+            where = (door, field, name, answer.status_code, answer.content[:300])
+            assert answer.status_code < 500, where
+            assert answer["Content-Type"].split("+")[0] in ("application/json", "application/problem"), where
+            if answer.status_code >= 400:
+                told = problem(answer, answer.status_code, answer.json()["code"])
+                assert "field" in told or told["code"] == "malformed_json", where
+                assert everything() == rows, where
+                assert api.send("POST", path, raw=raw).content == answer.content, where
+            else:
+                assert name not in BROKEN, where
+                path = path_of(api, door)
+            if name in BROKEN:
+                assert answer.status_code in (400, 413), where
+
+
+@pytest.mark.parametrize("door", FIELDS)
+def test_no_body_breaks_anything(api, door):
+    """E2, A61: wrong encodings, kinds and sizes are told apart: 400, 413, 415."""
+    path = path_of(api, door)
+    for name, (raw, content_type) in RAW.items():
+        rows = everything()
+        answer = api.send("POST", path, raw=raw, content_type=content_type)
+        where = (door, name, answer.status_code, answer.content[:300])
+        if name == "empty" and door in ("claim", "extend", "complete", "release", "requeue"):
+            assert answer.status_code in (200, 422), where
+            path = path_of(api, door)
+            continue
+        assert answer.status_code == STATUS.get(name, 400), where
+        problem(answer, answer.status_code, answer.json()["code"])
+        assert everything() == rows, where
+
+
+def test_the_limit_is_counted_in_bytes_and_exact(api, settings):
+    """The body at the limit is read, one byte more is 413, and a long Content-Length is not waited for."""
+    body = b'{"type": "outside", "input": {"x": "' + "é".encode() * 20 + b'"}}'
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(body)
+    assert api.send("POST", "/jobs", raw=body).status_code == 202
+    told = problem(api.send("POST", "/jobs", raw=body + b" "), 413, "too_large")
+    assert told["max_bytes"] == len(body)
+
+
+def test_hostile_ids_and_headers_are_4xx(api):
+    """Ids, keys, tenants and preconditions that hold anything."""
+    for name in ("%00", "%ff", "%F0%9F%98%80", "..%2f..", "x" * 4_096, "%C0%80", "a%0Ab", "%25s", "%5CN", "%01"):
+        for path in (f"/jobs/{name}", f"/jobs/{name}/receipts", f"/assignments/{name}/extend"):
+            assert api.get(path).status_code in (404, 405), path
+            assert api.post(path).status_code in (404, 405), path
+    for key in ("a\x00", "a\tb", "é", "x" * 201, " "):
+        answer = api.post("/jobs", {"type": "outside"}, Idempotency_Key=key)
+        assert answer.status_code == (202 if key == " " else 400), key
+    for subject in ("\x00", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "x" * 256, "a\nb"):
+        problem(api.get("/jobs", X_Tenant_Subject=subject), 400, "invalid_tenant_subject")
+    assert api.post("/jobs", {"type": "outside"}, Content_Encoding="gzip").status_code == 415
+    assert api.post("/jobs", {"type": "outside"}, X_HTTP_Method_Override="DELETE").status_code == 202
+
+
+def test_texts_that_look_like_our_own_marks_are_kept_as_they_are(api):
+    """Keys and inputs may hold what the store uses between values."""
+    for n, key in enumerate((r"\N", "%s", "'; --", "{}", "a,b", '"', "\\")):
+        told = api.enqueue(input={key: key}, idempotency_key=key, session_key=key, exclusive_group=key, target=key)
+        assert told["target"]["key"] == key
+        assert (told["session_key"], told["exclusive_group"]) == (key, key)
+        assert api.get(f"/jobs/{told['id']}?include=input").json()["input"] == {key: key}
+        assert Job.objects.get(pk=told["id"]).idempotency_key == key
+        assert Receipt.objects.filter(job_id=told["id"]).count() == 1
+        assert Job.objects.count() == n + 1

@@ -1,0 +1,11 @@
+"""The API alone, for its own tests: what a site does with it."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+urlpatterns = [path("api/", include("jobs.api.urls"))]
+handler400 = "jobs.api.errors.bad_request"
+handler403 = "jobs.api.errors.permission_denied"
+handler404 = "jobs.api.errors.page_not_found"
+handler500 = "jobs.api.errors.server_error"

@@ -1,0 +1,145 @@
+"""Lapsed leases: found whatever lies before them, believed as long as they beat, and standing still after an outage."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs import RetryPolicy, clock
+from jobs.models import Attempt, Job
+from jobs.services import recovery
+from jobs.services.intake import Options, Request, enqueue_many
+from jobs.services.recovery import BATCH, Recovery
+from jobs.store.sql import durable
+from tests import database as db
+from tests.driver import Driver, quiet_recovery
+
+
+def claim_all(driver: Driver) -> list[Any]:
+    from jobs.store.claim import claim
+
+    return durable(lambda: claim(driver.claimer, 10_000)).jobs
+
+
+@pytest.mark.parametrize(("late_s", "ended"), [(29, 0), (31, 0), (34.5, 0), (35.5, 1), (10**7, 1)])
+def test_a_lease_is_recovered_after_its_grace(driver: Driver, late_s: float, ended: int) -> None:
+    """C35, E8: lease 30 s + 5 s, also for moments in a far past (case-A19)."""
+    job_id = driver.enqueue()
+    driver.claim_one()
+    driver.pass_time(late_s)
+    assert driver.recover() == ended
+    assert driver.state(job_id) == ("queued" if ended else "leased")
+
+
+def test_a_job_that_beats_is_left_alone_however_long_it_runs(driver: Driver) -> None:
+    """case-A04: liveness by heartbeats and not by the age of the start; one attempt and no lease_expired receipt."""
+    job_id = driver.enqueue()
+    job = driver.claim_one()
+    driver.start(job)
+    for _ in range(30):
+        driver.pass_time(20)
+        assert driver.extend(job) != {}
+        assert driver.recover() == 0
+    assert driver.complete(job).state == "completed"
+    assert Attempt.objects.filter(job_id=job_id).count() == 1
+
+
+def test_a_full_batch_that_may_not_be_recovered_hides_nothing(driver: Driver) -> None:
+    """case-A20: batch size + 200 live attempts first, ten lapsed ones behind them, found in one pass."""
+    fresh = BATCH + 200
+    enqueue_many([Request("echo", {"value": str(n)}) for n in range(fresh + 10)])
+    assert len(claim_all(driver)) == fresh + 10
+    newest = Job.objects.order_by("-id").values_list("id", flat=True)[:10]
+    late = {str(i) for i in newest}
+    Attempt.objects.filter(job_id__in=late).update(lease_until=clock.now() - timedelta(seconds=60))
+    assert quiet_recovery().run() == 10
+    assert {str(i) for i in Job.objects.filter(state="queued").values_list("id", flat=True)} == late
+
+
+def test_ticks_go_on_where_the_last_one_stopped(driver: Driver) -> None:
+    """case-A20: bounded batches, round and round."""
+    enqueue_many([Request("echo", {"value": str(n)}) for n in range(9)])
+    claim_all(driver)
+    driver.pass_time(60)
+    here = quiet_recovery()
+    assert [here.tick(4) for _ in range(4)] == [True, True, True, False]
+    assert Job.objects.filter(state="queued").count() == 9
+
+
+def test_thousands_of_lapsed_rows_of_every_sort_are_resolved(driver: Driver) -> None:
+    """case-A19: unknown types and versions, no worker, no budget left; nothing stays in running."""
+    enqueue_many([Request("echo", {"value": str(n)}, Options(retry=RetryPolicy(1) if n % 2 else intake_site()))
+                  for n in range(1_000)])
+    claim_all(driver)
+    db.rows("UPDATE jobs_job SET type = 'gone', version = 7 WHERE id IN (SELECT id FROM jobs_job LIMIT 300) RETURNING 1")
+    db.rows("UPDATE jobs_attempt SET worker_id = NULL, lease_until = '2001-01-01' WHERE number > 0 RETURNING 1")
+    assert quiet_recovery().run() == 1_000
+    assert {j.state: j.n for j in Job.objects.raw(
+        "SELECT min(id::text)::uuid AS id, state, count(*) AS n FROM jobs_job GROUP BY state")} == {"failed": 500, "queued": 500}
+
+
+def intake_site() -> Any:
+    from jobs.registry import SITE
+
+    return SITE
+
+
+def test_a_heartbeat_between_the_look_and_the_lock_saves_the_job(driver: Driver) -> None:
+    """E8: an attempt is ended only as far as it is still lapsed when locked."""
+    from jobs.store import due
+
+    driver.enqueue()
+    job = driver.claim_one()
+    driver.pass_time(60)
+    found, _ = due.lapsed(0, due.FIRST, 10)
+    assert found == [(job.id, job.fence)]
+    driver.extend(job)
+    assert durable(lambda: due.lapse(found, 0, "test")) == []
+    assert driver.state(job.id) == "leased"
+
+
+def test_a_job_that_somebody_holds_locked_is_left_for_the_next_round(driver: Driver) -> None:
+    """DESIGN 4: recovery skips and never waits."""
+    from tests.races.threads import elsewhere
+
+    driver.enqueue()
+    driver.enqueue()
+    jobs = driver.claim(2)
+    driver.pass_time(60)
+    with elsewhere("SELECT 1 FROM jobs_job WHERE id = %s FOR NO KEY UPDATE", jobs[0].id):
+        assert quiet_recovery().run() == 1
+    assert quiet_recovery().run() == 1
+
+
+def test_recovery_stands_still_while_the_server_is_young(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E8: for one heartbeat interval and the grace after the database's start."""
+    driver.enqueue()
+    driver.claim_one()
+    driver.pass_time(60)
+    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(seconds=14))
+    assert Recovery().tick() is False
+    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(seconds=16))
+    assert Recovery().tick() is True
+
+
+def test_recovery_stands_still_after_a_gap_in_its_own_ticks(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """E8: an outage must not lapse the whole fleet; after it has watched for a while it goes on."""
+    now = [1_000.0]
+    monkeypatch.setattr(recovery.clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
+    here = Recovery()
+    driver.enqueue()
+    driver.claim_one()
+    driver.pass_time(60)
+    answers = []
+    for step in (16, 7, 7, 3):
+        now[0] += step
+        answers.append(here.tick())
+    assert answers == [False, False, False, True]
+
+
+def test_the_servers_age_is_its_own(database: None) -> None:
+    """E8."""
+    assert recovery.server_age() > timedelta(0)

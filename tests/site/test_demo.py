@@ -1,0 +1,210 @@
+"""`manage.py demo` as a stranger runs it: real processes, a real kill -9, and nothing of it left behind (E14.21)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg import sql
+
+from jobsite import cli
+from jobsite.demo import proof
+from jobsite.demo.screen import printable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUIET_S = 60
+TEXTS = {
+    "README.md": "# Falcon\n\nFalcon is a small framework for web services.\n",
+    "docs/plan.md": "# Plan for the move\n\nWe move the office in the first week of May.\n",
+    "docs/rfc.md": "# RFC 7: Shorter leases\n\nA dead worker should be noticed within a minute.\n",
+    "docs/blank.md": "\n", ".hidden/no.md": "# No\n",
+}
+
+
+@pytest.fixture
+def url(database) -> Iterator[str]:
+    """An own, empty database on the server of the tests."""
+    name = f"demo_{uuid.uuid4().hex[:12]}"
+    at = connection.settings_dict
+    server = {"host": at["HOST"], "port": at["PORT"], "user": at["USER"], "password": at["PASSWORD"]}
+    with psycopg.connect(**{k: v for k, v in server.items() if v}, dbname="postgres", autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield _url(name)
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _url(name: str) -> str:
+    at = connection.settings_dict
+    user = quote(at["USER"] or "", safe="") + (f":{quote(at['PASSWORD'], safe='')}" if at["PASSWORD"] else "")
+    if (at["HOST"] or "").startswith("/"):
+        return f"postgres://{user}@/{name}?host={quote(at['HOST'], safe='')}&port={at['PORT']}"
+    return f"postgres://{user}@{at['HOST']}:{at['PORT'] or 5432}/{name}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in TEXTS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@contextmanager
+def demo(url: str, *arguments: str, temporary: Path, program: tuple[str, ...] = ("manage.py",)) -> Iterator[subprocess.Popen]:
+    """A running demo with a place of its own for its private folder."""
+    temporary.mkdir(exist_ok=True)
+    env = {**os.environ, "DATABASE_URL": url, "TMPDIR": str(temporary), "JOBS_DEFINITIONS": "jobsite.definitions"}
+    process = subprocess.Popen([sys.executable, *program, "demo", *arguments], cwd=REPOSITORY, env=env, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read(process: subprocess.Popen, until: str) -> str:
+    """What it said up to a line with this word."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if until in line:
+            return said
+    pytest.fail(f"it never said {until!r}: {said}")
+
+
+def ask(url: str, statement: str) -> list[tuple]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def gone(url: str) -> None:
+    """Wait until no process of a demo has a connection to its database."""
+    until = time.monotonic() + QUIET_S
+    others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    while ask(url, others):
+        assert time.monotonic() < until, "a process of the demo is still connected"
+
+
+@pytest.mark.slow
+def test_the_demo_kills_a_worker_and_loses_nothing(url: str, folder: Path, tmp_path_factory) -> None:
+    """A3, B44, C27, E12, E14.21: documents described, a lapse, a dead letter requeued, books that are right."""
+    temporary = tmp_path_factory.mktemp("private")
+    with demo(url, str(folder), "--exit", temporary=temporary) as process:
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert re.search(r"kill -9: demo-\d+-\d \(process \d+\) is dead, with [12] jobs? in its hands: \S+\.md", said), said
+    assert "terminal_error after 1 attempt, source_missing: lost.md is not there." in said
+    assert "Nothing was lost: " in said
+    assert "README for Falcon: a small framework for web services." in said
+    assert "docs/blank.md  Empty document" in said
+    assert "No" not in {line.split()[-1] for line in said.splitlines() if line.strip()}
+    assert ask(url, "SELECT state, count(*) FROM jobs_job GROUP BY 1")[0][0] == "completed"
+    assert ask(url, "SELECT count(*) FROM jobs_attempt WHERE outcome = 'lapsed'")[0][0] >= 1
+    assert ask(url, "SELECT resolution, reason_code FROM jobs_dead_letter") == [("requeued", "source_missing")]
+    assert ask(url, "SELECT count(*) FROM jobs_worker WHERE stopped_at IS NULL")[0][0] == 1
+    gone(url)
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.slow
+def test_a_second_demo_of_the_same_folder_has_jobs_of_its_own(url: str, folder: Path, tmp_path_factory) -> None:
+    """B15, B16: each run asks for the next revision, which supersedes what an aborted one left."""
+    temporary = tmp_path_factory.mktemp("private")
+    with demo(url, str(folder), temporary=temporary) as process:
+        read(process, "takes its place")
+        process.kill()
+    gone(url)
+    left = ask(url, "SELECT count(*) FROM jobs_job WHERE ended_at IS NULL")[0][0]
+    with demo(url, str(folder), "--exit", temporary=temporary, program=("-m", "jobsite")) as process:
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    superseded = ask(url, "SELECT count(*) FROM jobs_job WHERE state = 'superseded'")[0][0]
+    assert superseded == left - len(ask(url, "SELECT 1 FROM jobs_job WHERE subject = 'lost.md' AND ended_at IS NULL"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_no_process_is_left_however_the_demo_ends(url: str, folder: Path, tmp_path_factory, number: int, code: int) -> None:
+    """The workers are drained when the demo is interrupted, and drain by themselves when it is killed."""
+    temporary = tmp_path_factory.mktemp("private")
+    with demo(url, str(folder), temporary=temporary) as process:
+        read(process, "takes its place")
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    gone(url)
+    # One was killed; the others said good-bye. What they had is queued again or done, but never held.
+    assert ask(url, "SELECT count(*) FROM jobs_worker WHERE stopped_at IS NULL")[0][0] <= 1
+    killed = ask(url, "SELECT count(*) FROM jobs_attempt a JOIN jobs_worker w ON w.id = a.worker_id"
+                      " WHERE a.ended_at IS NULL AND w.stopped_at IS NOT NULL")
+    assert killed == [(0,)]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_demo_that_stays(url: str, folder: Path, tmp_path_factory) -> None:
+    """Without --exit it stays, says how to look at a job, and Ctrl-C is its proper end."""
+    with demo(url, str(folder), temporary=tmp_path_factory.mktemp("private")) as process:
+        said = read(process, "Ctrl-C ends them")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    job = re.search(r"python manage\.py explain (\S+)", said)
+    assert job is not None
+    assert ask(url, f"SELECT chain FROM jobs_job WHERE id = '{uuid.UUID(job[1])}'") == [(2,)]
+    gone(url)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("/nowhere/at/all",), "There is no folder /nowhere/at/all."), (("manage.py",), "manage.py is not a folder."),
+    (("jobsite/postgres",), "There are no Markdown files below"), ((".", "--limit", "0"), "--limit must be at least 1."),
+])
+def test_a_wrong_argument_is_refused_in_one_line(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """A user's typo is no traceback, and touches no database."""
+    with demo("postgres://nobody@127.0.0.1:9/none", *arguments, temporary=tmp_path) as process:
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert told.startswith(f"CommandError: {said}")
+    assert len(told.splitlines()) == 1
+
+
+def test_the_proof_finds_what_is_not_right(driver) -> None:
+    """E12: a job that is missing, not completed, or differs from its receipts is named."""
+    job_id, other = driver.enqueue("noop"), str(uuid.uuid4())
+    found = proof.faults([job_id, other])
+    assert found == [f"job {job_id}: it is queued, not completed", f"job {other} is not there"]
+    driver.complete(driver.claim_one())
+    assert proof.faults([job_id]) == []
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE jobs_job SET claims = 7 WHERE id = %s", [job_id])
+    assert proof.faults([job_id]) == [f"job {job_id}: receipts and row differ in claims"]
+
+
+def test_a_name_of_a_file_cannot_command_the_terminal() -> None:
+    """Control characters of names and texts are shown as marks."""
+    assert printable("a\x1b[31mb\x07\ud800\nc ü🚀") == "a?[31mb??\nc ü🚀"
+
+
+@pytest.mark.parametrize(("line", "needs"), [
+    ("migrate", True), ("demo", True), ("runworker", True), ("shell", True), ("check --database default", True),
+    ("makemigrations --check", True), ("", False), ("help", False), ("--version", True), ("check", False),
+    ("startproject x", False), ("migrate --help", False), ("collectstatic", False),
+])
+def test_the_command_line_knows_which_commands_need_a_database(line: str, needs: bool) -> None:
+    """The embedded server is started for these alone, once Django has found the command."""
+    assert cli.needs_database(["manage.py", *line.split()]) is needs

@@ -1,0 +1,141 @@
+"""Workers as real processes on the test database, with their events, and waiting with a bound."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from django.db import connection
+
+T = TypeVar("T")
+REPOSITORY = Path(__file__).resolve().parents[2]
+DEFINITIONS = "jobsite.definitions,tests.definitions,tests.worker.definitions"
+# Short, so that a lapse is seen soon: lease 3 s (heartbeat 1 s), recovery each second.
+FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2"}
+
+
+def until(look: Callable[[], T], seconds: float = 15) -> T:
+    """What `look` answers once that is true; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def test_database() -> str:
+    """The URL of the test database, over TCP or a unix socket."""
+    at = connection.settings_dict
+    user = quote(at["USER"], safe="") + (":" + quote(at["PASSWORD"], safe="") if at["PASSWORD"] else "")
+    host = {"host": at["HOST"]} if at["HOST"] else {}
+    port = {"port": at["PORT"]} if at["PORT"] else {}
+    return f"postgres://{user}@/{at['NAME']}?{urlencode({**host, **port})}"
+
+
+test_database.__test__ = False  # type: ignore[attr-defined]
+
+
+class Process:
+    """A `manage.py runworker`. Its events are in `lines`, what it logs in `errors`."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.plain: list[str] = []
+        self.errors: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error::ResourceWarning", "manage.py", "runworker", *arguments], cwd=REPOSITORY,
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self._readers = [threading.Thread(target=self._read, daemon=True), threading.Thread(target=self._hear, daemon=True)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                self.lines.append(json.loads(line))
+            else:
+                self.plain.append(line)
+
+    def _hear(self) -> None:
+        assert self._process.stderr is not None
+        self.errors.extend(self._process.stderr)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def events(self, name: str, **facts: Any) -> list[dict[str, Any]]:
+        """Its events of this name with these facts."""
+        return [x for x in list(self.lines) if x["event"] == f"worker.{name}" and facts.items() <= x.items()]
+
+    def wait_for(self, name: str, seconds: float = 15, **facts: Any) -> dict[str, Any]:
+        """The first event of this name with these facts."""
+        return until(lambda: self.events(name, **facts) or self._ended_early(), seconds)[0]
+
+    def _ended_early(self) -> list[dict[str, Any]]:
+        assert self._process.poll() is None, f"ended with {self._process.returncode}: {''.join(self.errors)[-2000:]}"
+        return []
+
+    def wait_ready(self) -> Process:
+        """Once it claims."""
+        self.wait_for("ready", 30)
+        return self
+
+    @property
+    def worker_id(self) -> str:
+        """The id of its row."""
+        return str(self.wait_for("ready")["worker"])
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+
+    def wait(self, seconds: float = 20) -> int:
+        """The exit code."""
+        code = self._process.wait(seconds)
+        for reader in self._readers:
+            reader.join(5)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        return code
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to stderr."""
+        return "".join(self.errors)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process on the test database."""
+    return {**os.environ, "DATABASE_URL": test_database(), "JOBS_DEFINITIONS": DEFINITIONS, **FAST, **more}
+
+
+def start_worker(*flags: str, slots: int = 4, env: dict[str, str] | None = None, **options: Any) -> Process:
+    """A worker on the test database; options are runworker's, `listen=False` and the like as they read."""
+    arguments = ["--slots", str(slots), *flags]
+    for name, value in options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return Process(arguments, environment(**(env or {})))
