@@ -74,7 +74,7 @@ def database() -> Iterator[None]:
     from jobsite import postgres
 
     try:
-        server = postgres.start(settings.BASE_DIR)
+        server = postgres.start(settings.PROJECT_DIR)
     except postgres.PostgresError as error:
         print(error, file=sys.stderr)  # noqa: T201
         sys.exit(1)

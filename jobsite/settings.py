@@ -12,6 +12,8 @@ from typing import Any
 import environ
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# Installed as a package, the site belongs to the folder that it is started in.
+PROJECT_DIR = BASE_DIR if (BASE_DIR / "manage.py").exists() else Path.cwd()
 env = environ.FileAwareEnv()
 
 DEBUG = env.bool("DEBUG", default=False)
@@ -72,7 +74,7 @@ def _database() -> dict[str, Any]:
         return dict(env.db("DATABASE_URL"))
     from jobsite.postgres import address
 
-    return address(BASE_DIR).django_database()
+    return address(PROJECT_DIR).django_database()
 
 
 # The pool opens nothing while idle; runworker needs its thread slots + 4 and refuses to start otherwise.

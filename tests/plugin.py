@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_worker and not config.option.collectonly and not os.environ.get("DATABASE_URL"):
         from jobsite import postgres
 
-        _server = postgres.start()
+        _server = postgres.start(Path(__file__).resolve().parents[1])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -156,6 +156,7 @@ def _times(options: Options) -> dict[str, Any]:
 
 
 def body(row: dict[str, Any], door: Door) -> str:
+    """The body of the first receipt: what was asked for, by hashes (E12)."""
     when = {"available_at": row["at_us"]} if row["at_us"] is not None else {"after": row["after_us"] or None}
     return body_text(by=door.by, generation=row["generation"], input=row["input_hash"].hex(), origin=door.origin,
                      to="queued", type=f"{row['type']}@{row['version']}", **when)

@@ -38,7 +38,7 @@ class Recovery:
     def __init__(self) -> None:
         self._after = due.FIRST
         self._last = clock.monotonic()
-        self._hold_until = 0.0
+        self._hold_until: float | None = None
 
     def tick(self, limit: int = BATCH) -> bool:
         """Look at one batch of live attempts and end the lapsed ones; true when some were."""
@@ -64,12 +64,18 @@ class Recovery:
 
     def _stand_still(self) -> bool:
         quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
-        here = clock.monotonic()
-        # Where leases are short, the usual pause between two ticks is no gap.
-        if here - self._last > max(quiet, GAP_S):
-            self._hold_until = here + quiet
+        here, before = clock.monotonic(), self._last
         self._last = here
-        return here < self._hold_until or server_age() < timedelta(seconds=quiet)
+        if self._hold_until is not None:
+            if here < self._hold_until:
+                return True
+            # Waited out: this tick is good, however rarely somebody ticks.
+            self._hold_until = None
+        # Where leases are short, the usual pause between two ticks is no gap.
+        elif here - before > max(quiet, GAP_S):
+            self._hold_until = here + quiet
+            return True
+        return server_age() < timedelta(seconds=quiet)
 
 
 def server_age() -> timedelta:

@@ -157,6 +157,7 @@ _HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_
         WHERE k.gate = 'exclusive' AND {scope} AND k.exclusive_group = g.name
         ORDER BY k.priority DESC, k.available_at, k.id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED) h"""
 _SCOPES = {"tenant": "k.tenant_id = g.tenant_id", "workspace": "k.workspace_id = g.workspace_id"}
+# Waits: a park that we skipped would keep the tenant out although it has room.
 _UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELECT x.id FROM jobs_claim_line x
     WHERE x.parked = 'cap' AND x.tenant_id = ANY({array('bigint')}) ORDER BY x.id FOR NO KEY UPDATE))"""
 

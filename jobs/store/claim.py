@@ -150,10 +150,10 @@ _LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_c
     FROM (SELECT p.n, line.* FROM unnest({arrays}) WITH ORDINALITY p(worker_group, queue, after, n)
         CROSS JOIN LATERAL (SELECT * FROM (
             (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id > p.after
-                ORDER BY x.tenant_id LIMIT {limit})
+                ORDER BY {order} LIMIT {limit})
             UNION ALL
             (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id <= p.after
-                ORDER BY x.tenant_id LIMIT {limit})) y LIMIT {limit}) line) s
+                ORDER BY {order} LIMIT {limit})) y LIMIT {limit}) line) s
     LEFT JOIN jobs_limits own ON own.tenant_id = s.tenant_id
     LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
 
@@ -169,7 +169,10 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
         where += f" AND x.workspace_id = {int(claimer.workspace_id)}"
     if claimer.tenant_id is not None:
         where += f" AND x.tenant_id = {int(claimer.tenant_id)}"
-    sql = _LINES.format(arrays=", ".join((array("text"), array("text"), array("bigint"))), where=where, limit=int(limit))
+    # Only the open lines' own index ends with the id: without statistics the planner also liked the one of all lines.
+    order = "x.tenant_id, x.id" if claimer.workspace_id is None else "x.tenant_id"
+    arrays = ", ".join((array("text"), array("text"), array("bigint")))
+    sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit))
     cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
     found: dict[int, dict[int, _Line]] = {}
     # A tenant may have several lines: what was cut off is told by rows, not by tenants.

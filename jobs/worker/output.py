@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC
 from typing import Any, TextIO
 
@@ -45,9 +47,17 @@ class Output:
             self.stream.flush()
         except UnicodeEncodeError:
             self._write(line.encode("ascii", "backslashreplace").decode())
-        except (OSError, ValueError):
-            # Nobody reads us any more; that is no reason to stop working.
-            pass
+        except OSError:
+            self._to_nowhere()
+        except ValueError:
+            pass  # it has been closed
+
+    def _to_nowhere(self) -> None:
+        """Nobody reads us any more; that is no reason to stop working, nor to end with a failure."""
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
 
     @staticmethod
     def _json(event: str, facts: dict[str, Any]) -> str:

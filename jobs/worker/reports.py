@@ -30,14 +30,16 @@ class Reports:
         self._spoilt: list[tuple[Claimed, Spoilt]] = []
         # After a surprise, one at a time: a report that cannot be settled must not hold up the others.
         self.alone = False
+        # Live attempts that nobody here will end: they are not strays to be given back, their leases decide.
+        self._left: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._spoilt)
 
     @property
     def fences(self) -> list[str]:
-        """The attempts that wait to be settled."""
-        return [*(r.fence for _, r in self._kept), *(job.fence for job, _ in self._spoilt)]
+        """The attempts that wait to be settled, or for their leases."""
+        return [*(r.fence for _, r in self._kept), *(job.fence for job, _ in self._spoilt), *self._left]
 
     def add(self, job: Claimed, outcome: Outcome) -> None:
         """An end without a handler."""
@@ -66,6 +68,7 @@ class Reports:
         """Give up the first: whatever keeps it from being settled, its attempt is left to its lease."""
         dropped = [job for job, _ in (self._spoilt[:1] or self._kept[:1])]
         del (self._spoilt or self._kept)[:1]
+        self._left |= {job.fence for job in dropped}
         return dropped
 
     def settled(self, reports: Sequence[Kept], answers: Sequence[Answer]) -> None:
@@ -75,6 +78,8 @@ class Reports:
         for (job, report), answer in zip(reports, answers, strict=True):
             if isinstance(answer, JobsError):
                 self._tally.other += 1
+                if answer.reason_code == settlement.SettlementRefused.code:
+                    self._left.add(job.fence)
                 self._output("worker.late", level=1, code=answer.reason_code, **facts(job))
             else:
                 self._count(job, report.outcome, answer.state, answer.letter)

@@ -34,6 +34,8 @@ UNKNOWN_FOR_US = 15 * 1_000_000
 GATHER_S = 0.001
 # Slots are full: only an end, a signal or a duty is of interest.
 MAX_WAIT_S = 5.0
+# A36: again after 150 ms, 300 ms and so on; a lost server is asked for every two seconds.
+AGAIN_S = 0.15
 MAX_PAUSE_S = 2.0
 LINES_EVERY_S = 2.0
 # For handlers on the loop to honour a cancellation that they cannot refuse.
@@ -188,7 +190,7 @@ class Worker:
         self._failures += 1
         self._doubt = True
         drop()
-        pause = min(MAX_PAUSE_S, 0.15 * 2 ** min(self._failures, 6))
+        pause = min(MAX_PAUSE_S, AGAIN_S * self._failures)
         if self._lines.due():
             self.output("worker.database_trouble", level=0, error=sentence(error), tried=self._failures,
                         again_in_s=round(pause, 2))
@@ -232,7 +234,7 @@ class Worker:
         for tried in range(settlement.TRIES):
             if self._settle_quietly() and not self.reports:
                 break
-            clock.sleep(0.15 * (tried + 1))
+            clock.sleep(AGAIN_S * (tried + 1))
 
     def _hand_back(self) -> None:
         left = list(self.slots.live.values())

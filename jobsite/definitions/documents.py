@@ -81,7 +81,7 @@ class Summary(BaseModel):
 def _site_folder() -> str:
     from django.conf import settings
 
-    return str(settings.BASE_DIR)
+    return str(settings.PROJECT_DIR)
 
 
 def _look(run: Any, asked: Asked) -> sources.Source:

@@ -167,7 +167,9 @@ class Fleet:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and where this package lies: in a checkout that was never installed it is on no path of a child's."""
-    here = str(Path(__file__).resolve().parents[2])
-    paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Ours, and the checkout that we lie in: if it was never installed, it is on no path of a child's."""
+    here = Path(__file__).resolve().parents[2]
+    if not (here / "manage.py").exists():
+        return dict(os.environ)
+    paths = [str(here), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -6,6 +6,7 @@ import importlib.util
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 Row = Sequence[object]
@@ -89,7 +90,9 @@ class Terminal(Screen):
 
 
 def screen(stream: TextIO) -> Screen:
-    """The screen for a stream."""
+    """The screen for a stream, which from now on shows a mark for what its encoding does not have."""
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="replace")
     return Terminal(stream) if stream.isatty() and importlib.util.find_spec("rich") else Screen(stream)
 
 

@@ -124,7 +124,8 @@ def _name(stem: str) -> str:
 def names(kind: Kind, title: str) -> bool:
     """Whether a title says of which kind the document is."""
     words = [pattern for pattern, named in _WORDS if named is kind]
-    return kind.name.lower() in title.lower() or any(pattern.search(title) for pattern in words)
+    noun = kind.name.rpartition(" ")[2].lower()
+    return noun in title.lower() or any(pattern.search(title) for pattern in words)
 
 
 def version(heading: str) -> str | None:

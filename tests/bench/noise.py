@@ -71,7 +71,7 @@ def lines() -> None:
 
 
 def empty() -> None:
-    """Nothing but 20 tenants with 600 jobs each."""
+    """Nothing but 20 tenants with 800 jobs each."""
     names = ("job", "attempt", "attempt_cap", "receipt", "artifact", "claim_line", "limits", "tenant", "command",
              "dead_letter", "target", "key")
     run(f"TRUNCATE {', '.join('jobs_' + name for name in names)} RESTART IDENTITY CASCADE")
@@ -79,7 +79,7 @@ def empty() -> None:
     tenants(TENANTS, 2)
     run("SELECT setval(pg_get_serial_sequence('jobs_tenant', 'id'), 1000000)")
     run("INSERT INTO jobs_limits (workspace_id, exclusive_group_max, updated_at) VALUES (1, 1, jobs_now())")
-    jobs(12_000, f"2 + i % {TENANTS}")
+    jobs(16_000, f"2 + i % {TENANTS}")
 
 
 def backlog(n: int) -> None:

@@ -79,7 +79,9 @@ def test_a_link_is_the_hash_of_a_known_vector() -> None:
 
 def test_a_body_is_canonical_json_without_what_is_not_known() -> None:
     """E12: sorted keys, no spaces, UTF-8, None left out, False and 0 kept."""
-    assert receipts.body_text(to="queued", by="é\n", a=None, n=0, f=False) == '{"by":"é\\n","f":false,"n":0,"to":"queued"}'
+    assert (
+        receipts.body_text(to="queued", by="é\n", a=None, n=0, f=False) == '{"by":"é\\n","f":false,"n":0,"to":"queued"}'
+    )
 
 
 @pytest.mark.parametrize("state", State)

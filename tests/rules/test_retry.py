@@ -16,8 +16,19 @@ from jobs.retry import Again, Budget, Over, RetryPolicy, TooManyReleases
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 S = retry.SECOND
-FRESH = Budget(max_attempts=5, base_delay_us=5 * S, max_delay_us=300 * S, retry_on=None, failures=0, lapses=0, releases=0,
-               interruptions=0, lapse_counts=True, max_lapses=10, deadline_at=None)
+FRESH = Budget(
+    max_attempts=5,
+    base_delay_us=5 * S,
+    max_delay_us=300 * S,
+    retry_on=None,
+    failures=0,
+    lapses=0,
+    releases=0,
+    interruptions=0,
+    lapse_counts=True,
+    max_lapses=10,
+    deadline_at=None,
+)
 
 
 def budget(**changes: Any) -> Budget:
@@ -69,7 +80,9 @@ def test_the_default_policy_waits_as_the_requirement_says(n: int, whole_s: int) 
     assert retry.backoff_us(n, 5 * S, 300 * S, 1.0) == whole_s * S
 
 
-@pytest.mark.parametrize("code", ["budget_exhausted", "secret_in_diff", "duration_exceeded", "tool_refused", "_refused"])
+@pytest.mark.parametrize(
+    "code", ["budget_exhausted", "secret_in_diff", "duration_exceeded", "tool_refused", "_refused"]
+)
 def test_some_codes_are_never_retried(code: str) -> None:
     """C17, E14.11."""
     assert retry.is_terminal(code)
@@ -97,7 +110,7 @@ LATE = NOW + timedelta(seconds=1)
     (budget(deadline_at=LATE), "attempt_error", True, "deadline_exceeded"),
 ])
 def test_the_reason_of_a_last_failure_is_the_first_in_order(b: Budget, code: str, retryable: bool, reason: str) -> None:
-    """E4, C14, C19, C21, C24: terminal_error, retry_not_allowed, (quarantined,) attempts_exhausted, deadline_exceeded."""
+    """E4, C14, C19, C21, C24: terminal_error, retry_not_allowed, (quarantined,) attempts_exhausted, deadline."""
     assert failed(b, code, retryable) == Over(reason)
 
 
@@ -159,7 +172,9 @@ def test_interruptions_are_free_up_to_a_hundred_and_then_a_failure() -> None:
     """E4, B24: the hundred-and-first uses budget."""
     assert retry.after_interruption(budget(interruptions=99), 3, NOW, 1.0) == Again(3, failure=False)
     assert retry.after_interruption(budget(interruptions=100), 3, NOW, 1.0) == Again(5 * S, failure=True)
-    assert retry.after_interruption(budget(interruptions=100, max_attempts=1), 3, NOW, 1.0) == Over("attempts_exhausted")
+    assert retry.after_interruption(budget(interruptions=100, max_attempts=1), 3, NOW, 1.0) == Over(
+        "attempts_exhausted"
+    )
 
 
 def test_a_failure_that_nobody_reported_is_not_filtered() -> None:
@@ -168,16 +183,27 @@ def test_a_failure_that_nobody_reported_is_not_filtered() -> None:
     assert retry.after_interruption(b, 0, NOW, 1.0) == Again(5 * S, failure=True)
 
 
-@pytest.mark.parametrize(("given_", "field"), [
-    ({"max_attempts": 0}, "max_attempts"), ({"max_attempts": True}, "max_attempts"), ({"max_attempts": 2.0}, "max_attempts"),
-    ({"max_attempts": 2**31}, "max_attempts"), ({"max_attempts": None}, "max_attempts"),
-    ({"base_delay_s": 0}, "base_delay_s"), ({"base_delay_s": -1}, "base_delay_s"),
-    ({"base_delay_s": float("nan")}, "base_delay_s"), ({"base_delay_s": "5"}, "base_delay_s"),
-    ({"base_delay_s": float("inf"), "max_delay_s": float("inf")}, "base_delay_s"),
-    ({"base_delay_s": 10, "max_delay_s": 9}, "max_delay_s"), ({"max_delay_s": 1e300}, "max_delay_s"),
-    ({"max_delay_s": float("nan")}, "max_delay_s"), ({"retry_on": "rate_limited"}, "retry_on"),
-    ({"retry_on": ('say "x"',)}, "retry_on"), ({"retry_on": (5,)}, "retry_on"),
-])
+@pytest.mark.parametrize(
+    ("given_", "field"),
+    [
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"max_attempts": True}, "max_attempts"),
+        ({"max_attempts": 2.0}, "max_attempts"),
+        ({"max_attempts": 2**31}, "max_attempts"),
+        ({"max_attempts": None}, "max_attempts"),
+        ({"base_delay_s": 0}, "base_delay_s"),
+        ({"base_delay_s": -1}, "base_delay_s"),
+        ({"base_delay_s": float("nan")}, "base_delay_s"),
+        ({"base_delay_s": "5"}, "base_delay_s"),
+        ({"base_delay_s": float("inf"), "max_delay_s": float("inf")}, "base_delay_s"),
+        ({"base_delay_s": 10, "max_delay_s": 9}, "max_delay_s"),
+        ({"max_delay_s": 1e300}, "max_delay_s"),
+        ({"max_delay_s": float("nan")}, "max_delay_s"),
+        ({"retry_on": "rate_limited"}, "retry_on"),
+        ({"retry_on": ('say "x"',)}, "retry_on"),
+        ({"retry_on": (5,)}, "retry_on"),
+    ],
+)
 def test_a_policy_that_cannot_be_kept_is_refused_and_names_its_field(given_: dict[str, Any], field: str) -> None:
     """C18: invalid_retry_policy, also for what no column could hold."""
     with pytest.raises(Invalid) as refusal:

@@ -101,5 +101,12 @@ def test_every_illegal_pair_has_a_refusal_with_a_stable_code(state: State, verb:
         assert error.facts["status"] == state
     else:
         assert error.reason_code in {
-            "not_paused", "not_dead_lettered", "not_queued", "already_paused", "already_running", "not_claimed", "not_held"}
+            "not_paused",
+            "not_dead_lettered",
+            "not_queued",
+            "already_paused",
+            "already_running",
+            "not_claimed",
+            "not_held",
+        }
     assert state.value in error.message

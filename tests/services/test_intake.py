@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError, transaction
 
 from jobs import clock
 from jobs.errors import Invalid, JobsError, Refused
@@ -14,12 +14,13 @@ from jobs.models import ClaimLine, Job, Receipt, Target, Tenant
 from jobs.registry import Definition
 from jobs.services import intake, tenancy
 from jobs.services.intake import Options, Request
+from jobs.states import State
 from jobs.store import lookup
 from tests import database as db
 from tests.driver import Driver, check, refused
 from tests.making import archive, in_state, statements
 from tests.races.threads import together
-from jobs.states import State
+from tests.store import noise
 
 
 def code(refusal: pytest.ExceptionInfo[JobsError]) -> str:
@@ -34,7 +35,13 @@ def counts() -> tuple[int, ...]:
 def test_an_enqueue_is_a_receipt_and_a_claimable_row(driver: Driver) -> None:
     """A2, A4: default queue collect, origin stamped by the door."""
     job = driver.job(driver.enqueue("echo", {"value": "x"}))
-    assert (job.state, job.queue, job.worker_group, job.origin, job.priority) == ("queued", "collect", "default", "user", 0)
+    assert (job.state, job.queue, job.worker_group, job.origin, job.priority) == (
+        "queued",
+        "collect",
+        "default",
+        "user",
+        0,
+    )
     assert (job.claims, job.chain, job.max_attempts, job.base_delay_ms, job.max_delay_ms) == (0, 1, 5, 5_000, 300_000)
 
 
@@ -102,7 +109,10 @@ def test_keys_and_targets_are_a_tenants_own(driver: Driver) -> None:
 def test_any_printable_key_is_a_key(driver: Driver, key: str) -> None:
     """E2: 1 to 200 printable ASCII, alone and in a batch, with every other word that is free."""
     options = Options(idempotency_key=key, session_key=key, exclusive_group=key)
-    requests = [Request("echo", {"value": "1"}, options), Request("echo", {"value": "2"}, Options(idempotency_key="other"))]
+    requests = [
+        Request("echo", {"value": "1"}, options),
+        Request("echo", {"value": "2"}, Options(idempotency_key="other")),
+    ]
     made = intake.enqueue_many(requests)
     assert [a.id for a in intake.enqueue_many(requests)] == [a.id for a in made]
     assert intake.enqueue("echo", {"value": "1"}, idempotency_key=key, session_key=key, exclusive_group=key).repeated
@@ -115,10 +125,15 @@ def test_any_printable_key_is_a_key(driver: Driver, key: str) -> None:
 
 def test_a_job_exists_if_and_only_if_the_callers_transaction_commits(driver: Driver) -> None:
     """DESIGN 4: enqueue joins."""
-    with pytest.raises(LookupError), transaction.atomic():
-        lost = intake.enqueue("echo", {}, tenant="new").id
-        raise LookupError
-    assert not Job.objects.filter(pk=lost).exists()
+    def undone() -> None:
+        with transaction.atomic():
+            made.append(intake.enqueue("echo", {}, tenant="new").id)
+            raise LookupError
+
+    made: list[str] = []
+    with pytest.raises(LookupError):
+        undone()
+    assert not Job.objects.filter(pk=made[0]).exists()
     with transaction.atomic():
         kept = intake.enqueue("echo", {}, target="t").id
     assert check(kept).state == "queued"
@@ -270,7 +285,7 @@ def test_a_caller_at_repeatable_read_sees_a_serialization_failure(driver: Driver
     """E3: on a lost race, and retries its transaction; without a race it works, and its line is opened anyway."""
     def at_repeatable_read(race: bool) -> str:
         with transaction.atomic():
-            db.rows("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ") if False else _isolate()
+            noise.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             db.rows("SELECT count(*) FROM jobs_job")
             if race:
                 together([lambda: intake.enqueue("echo", {}, idempotency_key="k")])
@@ -282,11 +297,6 @@ def test_a_caller_at_repeatable_read_sees_a_serialization_failure(driver: Driver
     db.rows("UPDATE jobs_job SET idempotency_key = 'old' RETURNING 1")
     job_id = at_repeatable_read(race=False)
     assert driver.claim_one().id == job_id
-
-
-def _isolate() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def test_an_archived_tenant_takes_no_new_jobs_and_still_repeats(driver: Driver) -> None:

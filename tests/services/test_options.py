@@ -20,7 +20,11 @@ UUID = "018f3c6e-0000-7000-8000-000000000001"
 WRONG: list[tuple[str, str, list[Any]]] = [
     ("queue", "unknown_queue", ["", "colect", "CHAT", 5, ["chat"]]),
     ("priority", "invalid_priority", [-101, 101, True, 1.0, "1", math.nan]),
-    ("job_id", "invalid_job_id", ["", "a b", "x" * 201, UUID, UUID.replace("-", ""), UUID.upper(), "dead-letters", "é", "a\n", 5]),
+    (
+        "job_id",
+        "invalid_job_id",
+        ["", "a b", "x" * 201, UUID, UUID.replace("-", ""), UUID.upper(), "dead-letters", "é", "a\n", 5],
+    ),
     ("idempotency_key", "invalid_idempotency_key", ["", "x" * 201, "é", "a\n", "a\x00", "\t", 5, b"x"]),
     ("session_key", "invalid_session_key", ["", "x" * 201, "é", "a\nb", 5]),
     ("exclusive_group", "invalid_exclusive_group", ["", "x" * 201, "é", "a\r", 5]),
@@ -75,7 +79,9 @@ def test_two_ways_of_saying_one_thing_exclude_each_other(
     assert (refusal.value.field, refusal.value.reason_code) == (field, code)
 
 
-@pytest.mark.parametrize(("type_", "near"), [("ecko", "echo"), ("doc-sumary", None), (5, None), (None, None), ("", None)])
+@pytest.mark.parametrize(
+    ("type_", "near"), [("ecko", "echo"), ("doc-sumary", None), (5, None), (None, None), ("", None)]
+)
 def test_an_unknown_type_names_the_nearest(driver: Driver, type_: Any, near: str | None) -> None:
     """A27, B12, E7: 422 unknown_job_type, nothing written."""
     with pytest.raises(Invalid) as refusal:
@@ -112,7 +118,9 @@ def test_an_unknown_agent_is_accepted_with_a_warning(
     assert [w["code"] for w in answer.warnings] == (["unknown_agent"] if warned else [])
 
 
-def test_the_effective_policy_is_the_requests_then_the_definitions_then_the_sites(driver: Driver, settings: Any) -> None:
+def test_the_effective_policy_is_the_requests_then_the_definitions_then_the_sites(
+    driver: Driver, settings: Any
+) -> None:
     """E4, C19."""
     def kept(type_: str, **options: Any) -> tuple[int | None, bool]:
         job = driver.job(driver.enqueue(type_, {}, **options))

@@ -73,11 +73,15 @@ def test_thousands_of_lapsed_rows_of_every_sort_are_resolved(driver: Driver) -> 
     enqueue_many([Request("echo", {"value": str(n)}, Options(retry=RetryPolicy(1) if n % 2 else intake_site()))
                   for n in range(1_000)])
     claim_all(driver)
-    db.rows("UPDATE jobs_job SET type = 'gone', version = 7 WHERE id IN (SELECT id FROM jobs_job LIMIT 300) RETURNING 1")
+    db.rows(
+        "UPDATE jobs_job SET type = 'gone', version = 7 WHERE id IN (SELECT id FROM jobs_job LIMIT 300) RETURNING 1"
+    )
     db.rows("UPDATE jobs_attempt SET worker_id = NULL, lease_until = '2001-01-01' WHERE number > 0 RETURNING 1")
     assert quiet_recovery().run() == 1_000
-    assert {j.state: j.n for j in Job.objects.raw(
-        "SELECT min(id::text)::uuid AS id, state, count(*) AS n FROM jobs_job GROUP BY state")} == {"failed": 500, "queued": 500}
+    assert {
+        j.state: j.n
+        for j in Job.objects.raw("SELECT min(id::text)::uuid AS id, state, count(*) AS n FROM jobs_job GROUP BY state")
+    } == {"failed": 500, "queued": 500}
 
 
 def intake_site() -> Any:
@@ -143,3 +147,17 @@ def test_recovery_stands_still_after_a_gap_in_its_own_ticks(driver: Driver, monk
 def test_the_servers_age_is_its_own(database: None) -> None:
     """E8."""
     assert recovery.server_age() > timedelta(0)
+
+
+def test_a_process_that_ticks_rarely_still_recovers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C35, E8: after a gap it stands still once and waits the gap out; the tick after that is good."""
+    now = [1_000.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
+    here = recovery.Recovery()
+    answers = []
+    for _ in range(4):
+        now[0] += 20.0
+        answers.append(here._stand_still())
+    assert answers == [True, False, True, False]
+    assert [here._stand_still() for _ in range(2)] == [False, False]

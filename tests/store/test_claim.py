@@ -156,7 +156,9 @@ def test_a_key_of_a_tenant_or_a_workspace_sees_its_own_alone(driver: Driver) -> 
     driver.enqueue(tenant="a")
     driver.enqueue(tenant="b")
     here = default_workspace().pk
-    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspace_id=here, tenant_id=tenant_id("b")))} == {tenant_id("b")}
+    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspace_id=here, tenant_id=tenant_id("b")))} == {
+        tenant_id("b")
+    }
     assert {j.tenant_id for j in driver.claim(5, by=claimer(workspace_id=here))} == {tenant_id("a")}
     assert len(driver.claim(5)) == 1
 

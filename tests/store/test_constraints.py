@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
@@ -15,11 +14,11 @@ ERASING = "SET LOCAL jobs.erasing = 'on'"
 
 
 @pytest.fixture
-def job_id(driver: Driver) -> Iterator[str]:
+def job_id(driver: Driver) -> str:
     """A completed job, with receipts, an attempt and an artifact."""
     job_id = driver.enqueue("echo", {"value": "x"}, idempotency_key="k", job_id="mine")
     driver.complete(driver.claim_one(), "x")
-    yield job_id
+    return job_id
 
 
 def execute(sql: str, *params: object, erasing: bool = False) -> int:
@@ -33,13 +32,20 @@ def execute(sql: str, *params: object, erasing: bool = False) -> int:
 
 # What to write over a completed job, and the constraint that must speak.
 BROKEN = [
-    ("state = 'asleep'", "job_state_known"), ("state = 'leased', ended_at = NULL", "job_live_attempt_iff_held"),
-    ("attempt_id = gen_random_uuid()", "job_live_attempt_iff_held"), ("ended_at = NULL", "job_terminal_iff_ended"),
-    ("state = 'queued'", "job_terminal_iff_ended"), ("gate = 'scheduled'", "job_gate_only_queued"),
-    ("state = 'queued', ended_at = NULL, gate = 'other'", "job_gate_only_queued"), ("generation = 1", "job_target_has_generation"),
-    ("priority = 101", "job_priority_range"), ("singleton = 'maybe'", "job_singleton_known"),
-    ("failures = -1", "job_counters_not_negative"), ("lapses = -1", "job_counters_not_negative"),
-    ("chain_claims = claims + 1", "job_counters_not_negative"), ("chain = 0", "job_chain_positive"),
+    ("state = 'asleep'", "job_state_known"),
+    ("state = 'leased', ended_at = NULL", "job_live_attempt_iff_held"),
+    ("attempt_id = gen_random_uuid()", "job_live_attempt_iff_held"),
+    ("ended_at = NULL", "job_terminal_iff_ended"),
+    ("state = 'queued'", "job_terminal_iff_ended"),
+    ("gate = 'scheduled'", "job_gate_only_queued"),
+    ("state = 'queued', ended_at = NULL, gate = 'other'", "job_gate_only_queued"),
+    ("generation = 1", "job_target_has_generation"),
+    ("priority = 101", "job_priority_range"),
+    ("singleton = 'maybe'", "job_singleton_known"),
+    ("failures = -1", "job_counters_not_negative"),
+    ("lapses = -1", "job_counters_not_negative"),
+    ("chain_claims = claims + 1", "job_counters_not_negative"),
+    ("chain = 0", "job_chain_positive"),
     ("number = revision - 1", "job_chain_positive"),
 ]
 
@@ -70,7 +76,9 @@ def test_a_key_names_one_job_of_a_tenant(driver: Driver, job_id: str, column: st
     """A18, B15, E14.5: even for somebody who goes past the services."""
     other = driver.enqueue()
     with pytest.raises(IntegrityError, match=f"job_{column}_once"):
-        execute(f"UPDATE jobs_job SET {column} = (SELECT {column} FROM jobs_job WHERE id = %s) WHERE id = %s", job_id, other)
+        execute(
+            f"UPDATE jobs_job SET {column} = (SELECT {column} FROM jobs_job WHERE id = %s) WHERE id = %s", job_id, other
+        )
 
 
 @pytest.mark.parametrize("erasing", [False, True])
@@ -81,7 +89,7 @@ def test_a_history_is_deleted_by_the_eraser_alone(job_id: str, table: str, erasi
     if erasing:
         assert execute(sql, job_id, erasing=True) > 0
     else:
-        with pytest.raises(DatabaseError, match="DELETE of .* refused"):
+        with pytest.raises(DatabaseError, match=r"DELETE of \w+ refused"):
             execute(sql, job_id)
         assert db.rows(f"SELECT 1 FROM {table} WHERE job_id = %s", job_id)
 
@@ -95,10 +103,17 @@ def test_no_receipt_is_ever_changed(job_id: str, column: str, erasing: bool) -> 
         execute(f"UPDATE jobs_receipt SET {column} = {new} WHERE job_id = %s AND number = 1", job_id, erasing=erasing)
 
 
-@pytest.mark.parametrize(("change", "erasing", "passes"), [
-    ("value = ''", False, False), ("value = ''", True, True), ("hash = '\\x00'", True, False),
-    ("created_at = jobs_now()", True, False), ("hash = '\\x00'", False, False), ("job_id = gen_random_uuid()", True, False),
-])
+@pytest.mark.parametrize(
+    ("change", "erasing", "passes"),
+    [
+        ("value = ''", False, False),
+        ("value = ''", True, True),
+        ("hash = '\\x00'", True, False),
+        ("created_at = jobs_now()", True, False),
+        ("hash = '\\x00'", False, False),
+        ("job_id = gen_random_uuid()", True, False),
+    ],
+)
 def test_an_artifact_is_written_once(job_id: str, change: str, erasing: bool, passes: bool) -> None:
     """B29, E13, E14.17: redaction empties the value and keeps the hash."""
     sql = f"UPDATE jobs_artifact SET {change} WHERE job_id = %s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -37,7 +36,7 @@ def staged() -> Definition:
 
 @pytest.mark.parametrize("void", VOIDS.values(), ids=VOIDS)
 def test_a_holder_that_lost_its_claim_can_change_nothing(driver: Driver, void: Callable[[Driver, str], object]) -> None:
-    """B23, C35, E14.2, E14.21, E15: late settle, start, heartbeat, progress and checkpoint, each with no row changed."""
+    """B23, C35, E14.2, E14.21, E15: late settle, start, heartbeat, progress, checkpoint, each with no row changed."""
     driver.enqueue("staged", target="doc")
     late = driver.claim_one()
     void(driver, late.id)
@@ -111,11 +110,17 @@ def test_a_stale_member_changes_nothing_for_its_neighbours(driver: Driver) -> No
     driver.cancel(jobs[1].id)
     before = db.row_hash(jobs[1].id)
     answers = settlement.settle([Report(j.id, j.fence, done()) for j in jobs], "test")
-    assert [a.state if isinstance(a, Moved) else a.reason_code for a in answers] == ["completed", "stale_claim", "completed"]
+    assert [a.state if isinstance(a, Moved) else a.reason_code for a in answers] == [
+        "completed",
+        "stale_claim",
+        "completed",
+    ]
     assert db.row_hash(jobs[1].id) == before
 
 
-@pytest.mark.parametrize("second", [done("x"), done("y"), Failed("attempt_error")], ids=["same", "other body", "failure"])
+@pytest.mark.parametrize(
+    "second", [done("x"), done("y"), Failed("attempt_error")], ids=["same", "other body", "failure"]
+)
 def test_one_job_twice_in_a_batch_ends_once(driver: Driver, second: Outcome) -> None:
     """E14.1: the first report counts; the second is a repeat or a stale claim."""
     driver.enqueue()
@@ -144,7 +149,9 @@ def test_a_late_settle_before_recovery_succeeds(driver: Driver) -> None:
     assert driver.complete(job).state == "completed"
 
 
-@pytest.mark.parametrize("outcome", [done(), Failed("attempt_error"), Stopped(), Released()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize(
+    "outcome", [done(), Failed("attempt_error"), Stopped(), Released()], ids=lambda o: type(o).__name__
+)
 def test_a_strict_lease_is_believed_to_its_end_and_no_longer(driver: Driver, outcome: Outcome) -> None:
     """B23, E8: `strict_lease` adds the lease to the WHERE of every holder's write."""
     driver.enqueue("strict")
@@ -205,8 +212,14 @@ def test_checkpoints_count_upwards_and_survive_the_attempt(driver: Driver) -> No
     assert (progress.read(again.checkpoint), again.checkpoint_number) == ({"step": 4}, 4)
 
 
-@pytest.mark.parametrize(("stage", "event", "code"), [
-    ("undeclared", "started", "undeclared_stage"), ("read", "interrupted", "invalid_progress"), ("", "started", "undeclared_stage")])
+@pytest.mark.parametrize(
+    ("stage", "event", "code"),
+    [
+        ("undeclared", "started", "undeclared_stage"),
+        ("read", "interrupted", "invalid_progress"),
+        ("", "started", "undeclared_stage"),
+    ],
+)
 def test_only_declared_stages_and_events_are_recorded(driver: Driver, stage: str, event: str, code: str) -> None:
     """B30, B31, E15."""
     driver.enqueue("staged")

@@ -1,4 +1,4 @@
-"""Random stories of a handful of jobs, told to the product and to a reference model, which must agree after every verb."""
+"""Random stories of a handful of jobs, told to the product and to a reference model; they must always agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from jobs import RetryPolicy
 from jobs.errors import JobsError
@@ -163,7 +170,9 @@ class Story(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask_to_stop(self, data: Any) -> None:
         job_id, ref = data.draw(st.sampled_from(self.held()))
-        assert isinstance(durable(lambda: record([Fact(job_id, Kind.COMMAND, {"by": "x"}, abort_reason="enough")]))[0], Moved)
+        assert isinstance(
+            durable(lambda: record([Fact(job_id, Kind.COMMAND, {"by": "x"}, abort_reason="enough")]))[0], Moved
+        )
         ref.abort = True
 
     @precondition(lambda self: self.past)

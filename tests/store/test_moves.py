@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.errors import JobsError
-from jobs.models import Attempt, DeadLetter, Job, Receipt
+from jobs.models import DeadLetter, Job, Receipt
 from jobs.outcomes import END_OF
 from jobs.receipts import KIND_OF, Kind
 from jobs.states import ACTIVE, FENCED, HELD, MOVES, TERMINAL, State, Verb
@@ -58,7 +58,9 @@ def test_a_legal_move_leads_where_the_table_says(driver: Driver, state: State, v
     check(made.id)
     assert isinstance(answer, Moved)
     assert after.state == answer.state == PLAIN[verb]
-    assert (answer.revision, answer.number) == (after.revision, after.number) == (before.revision + 1, before.number + 1)
+    assert (
+        (answer.revision, answer.number) == (after.revision, after.number) == (before.revision + 1, before.number + 1)
+    )
     assert Receipt.objects.filter(job_id=made.id).order_by("-number")[0].kind == KIND_OF[verb]
     _check_counters(verb, state, before, after)
     _check_attempt(verb, made.fence)
@@ -134,8 +136,14 @@ def test_a_revision_that_has_moved_on_is_refused(driver: Driver, state: State) -
     assert isinstance(driver.move(made.id, Verb.CANCEL, revision=revision), Moved)
 
 
-ABORTED = [(Verb.FAIL, "failures"), (Verb.LAPSE, "lapses"), (Verb.RELEASE, "releases"), (Verb.INTERRUPT, "interruptions"),
-           (Verb.PAUSE, "pauses"), (Verb.STOP, None)]
+ABORTED = [
+    (Verb.FAIL, "failures"),
+    (Verb.LAPSE, "lapses"),
+    (Verb.RELEASE, "releases"),
+    (Verb.INTERRUPT, "interruptions"),
+    (Verb.PAUSE, "pauses"),
+    (Verb.STOP, None),
+]
 
 
 def abort(job_id: str, reason: str = "abort_requested") -> None:

@@ -27,7 +27,9 @@ def _backlog(ws: int) -> None:
 
 
 def _tomorrow(ws: int) -> None:
-    noise.jobs(200_000 // SCALE, ws, noise.tenants(1, ws, "tomorrow"), priority="100", gate="'scheduled'", after="86400")
+    noise.jobs(
+        200_000 // SCALE, ws, noise.tenants(1, ws, "tomorrow"), priority="100", gate="'scheduled'", after="86400"
+    )
     noise.jobs(20_000 // SCALE, ws, tenant_id(), priority="100", gate="'scheduled'", after="86400")
 
 
@@ -79,8 +81,10 @@ def check_plan(cost: Cost, when: str, lines: int) -> None:
     assert not {kind for kind, _, _ in cost.candidates} & SORTS, (when, cost.candidates)
     # Over a page or two of lines a scan of them all is as good as an index.
     if lines > 1_000:
-        assert scans(cost.lines, "jobs_claim_line") <= {("Index Scan", "line_open"), ("Index Only Scan", "line_open")}, (
-            when, cost.lines)
+        assert scans(cost.lines, "jobs_claim_line") <= {
+            ("Index Scan", "line_open"),
+            ("Index Only Scan", "line_open"),
+        }, (when, cost.lines)
         assert not {kind for kind, _, _ in cost.lines} & SORTS, (when, cost.lines)
 
 

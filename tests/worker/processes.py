@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+import pytest
 from django.db import connection
 
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEFINITIONS = "jobsite.definitions,tests.definitions,tests.worker.definitions"
 # Short, so that a lapse is seen soon: lease 3 s (heartbeat 1 s), recovery each second.
-FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2"}
+FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1"}
 
 
 def until(look: Callable[[], T], seconds: float = 15) -> T:
@@ -55,7 +56,7 @@ class Process:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "error::ResourceWarning", "manage.py", "runworker", *arguments], cwd=REPOSITORY,
             env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-        self._readers = [threading.Thread(target=self._read, daemon=True), threading.Thread(target=self._hear, daemon=True)]
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._hear)]
         for reader in self._readers:
             reader.start()
 
@@ -114,7 +115,10 @@ class Process:
 
     def wait(self, seconds: float = 20) -> int:
         """The exit code."""
-        code = self._process.wait(seconds)
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"it did not end: {self.lines[-5:]} {self.log[-2000:]}")
         for reader in self._readers:
             reader.join(5)
         for stream in (self._process.stdout, self._process.stderr):
@@ -135,7 +139,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def start_worker(*flags: str, slots: int = 4, env: dict[str, str] | None = None, **options: Any) -> Process:
     """A worker on the test database; options are runworker's, `listen=False` and the like as they read."""
-    arguments = ["--slots", str(slots), *flags]
+    arguments = ["--skip-checks", "--slots", str(slots), *flags]
     for name, value in options.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return Process(arguments, environment(**(env or {})))

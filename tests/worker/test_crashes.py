@@ -119,7 +119,7 @@ def test_a_worker_killed_with_full_hands_loses_none_of_many(workers, jobs, tmp_p
     first = workers(slots=20)
     until(lambda: path.exists() and path.read_text().count("\n") > 50)
     first.kill()
-    workers(slots=50)
+    workers(slots=30)
     jobs.wait_all("completed", 400)
     starts = path.read_text().split()[0::3]
     assert set(starts) == set(made)

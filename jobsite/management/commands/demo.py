@@ -60,19 +60,19 @@ class Command(BaseCommand):
         with demo.workers() as fleet:
             fine = demo.tell(fleet)
             if stays:
-                shown.say(f"\nThe story of a job: {_program()} explain {demo.lost}")
-                shown.say("The workers stay; Ctrl-C ends them.")
-                _stay(fleet)
-                shown.say("\nDraining.")
+                _stay(demo, fleet, shown)
         return fine
 
 
-def _stay(fleet: Fleet) -> None:
+def _stay(demo: Demo, fleet: Fleet, shown: Screen) -> None:
     """Until Ctrl-C, or until a worker ends by itself."""
     with suppress(KeyboardInterrupt):
+        shown.say(f"\nThe story of a job: {_program()} explain {demo.lost}")
+        shown.say("The workers stay; Ctrl-C ends them.")
         while True:
             fleet.check()
             clock.sleep(0.5)
+    shown.say("\nDraining.")
 
 
 def _program() -> str:
@@ -90,7 +90,7 @@ def _folder(given: str | None) -> Path:
     Without one the project's own, or the current one where the site is an installed package.
     """
     if given is None:
-        project = Path(settings.BASE_DIR)
+        project = Path(settings.PROJECT_DIR)
         return _with_documents(project if (project / "manage.py").exists() else Path.cwd())
     try:
         folder = Path(given).expanduser().resolve(strict=True)

@@ -1,0 +1,169 @@
+"""`manage.py runworker` as a command: its options, its refusals, its output (A30, A64, B22, E7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from django.core.management import get_commands
+
+from jobs.models import Job
+from jobs.services import intake
+from tests.database import rows
+from tests.worker.processes import REPOSITORY, environment, until
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--groups", "defualt"], "--groups: there is no 'defualt' here; did you mean 'default'?"),
+    (["--queues", "chat,colect"], "--queues: there is no 'colect' here; did you mean 'collect'?"),
+    (["--groups", ","], "--groups names nothing."),
+    (["--slots", "0"], "--slots must be from 1 to 1000."),
+    (["--slots", "100"], "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL_MAX=104"),
+])
+def test_what_cannot_be_is_refused_in_a_sentence(workers, flags, said):
+    """Exit code 1, the nearest name or the numbers, no traceback, no row (A30, B22, E7)."""
+    worker = workers(*flags, ready=False)
+    assert worker.wait() == 1
+    assert said in worker.log
+    assert "Traceback" not in worker.log
+    assert rows("SELECT count(*) FROM jobs_worker")[0][0] == 0
+
+
+def test_an_unreachable_database_is_a_sentence_too(workers):
+    """Exit code 1 and no traceback."""
+    worker = workers(ready=False, env={"DATABASE_URL": "postgres://nobody@127.0.0.1:1/none"})
+    assert worker.wait() == 1
+    assert "The database cannot be used" in worker.log
+    assert "Traceback" not in worker.log
+
+
+def test_runworker_is_ours_though_channels_ships_one():
+    """`jobs` stands before `channels` in INSTALLED_APPS (issue item 6)."""
+    assert get_commands()["runworker"] == "jobs"
+
+
+def test_once_runs_what_one_claim_brings(workers, jobs):
+    """Two slots, five jobs: two are run. With nothing to claim it ends too."""
+    jobs.add_many("echo", 5)
+    worker = workers("--once", slots=2)
+    assert worker.wait() == 0
+    assert worker.events("stopped", claimed=2, completed=2)
+    assert Job.objects.filter(state="queued").count() == 3
+    rows("UPDATE jobs_job SET available_at = available_at + interval '1 hour', gate = 'scheduled'"
+         " WHERE state = 'queued' RETURNING 1")
+    assert workers("--once").wait() == 0
+    rows("UPDATE jobs_job SET available_at = created_at, gate = NULL WHERE state = 'queued' RETURNING 1")
+
+
+def test_until_empty_runs_everything_that_can_be_claimed(workers, jobs):
+    """Threads and coroutines, failures whose retry is later; then it ends."""
+    jobs.add_many("echo", 20)
+    jobs.add_many("echo-thread", 20)
+    jobs.add("misbehaves", kind="code")
+    assert workers("--until-empty", slots=8).wait() == 0
+    assert Job.objects.filter(state="completed").count() == 40
+    assert Job.objects.filter(state="failed").count() == 1
+
+
+def order(jobs, workers, *flags):
+    for _ in range(12):
+        for queue in ("collect", "chat"):
+            intake.enqueue("stamps", {}, queue=queue)
+    assert workers("--until-empty", *flags, slots=1).wait() == 0
+    return [q for q, in Job.objects.order_by("started_at").values_list("queue")]
+
+
+def test_strict_serves_the_queues_in_the_order_given(workers, jobs):
+    """All of the first before any of the second (DESIGN 5)."""
+    assert order(jobs, workers, "--strict", "--queues", "chat,collect") == ["chat"] * 12 + ["collect"] * 12
+
+
+def test_by_weight_no_queue_starves(workers, jobs):
+    """The default: the lighter queue has its share before the heavier one is empty (DESIGN 5)."""
+    queues = order(jobs, workers)
+    assert "collect" in queues[: 12 + queues[12:].index("chat") if "chat" in queues[12:] else 12]
+
+
+def test_a_group_that_is_not_served_waits(workers, jobs):
+    """`--groups` narrows; jobs of unknown agents are served by everybody (E7)."""
+    other = jobs.add("odd-group")
+    lost = jobs.add("echo")
+    rows("UPDATE jobs_job SET worker_group = 'unrouted', agent = 'nobody' WHERE id = %s RETURNING 1", lost)
+    rows("UPDATE jobs_claim_line SET worker_group = 'unrouted' WHERE worker_group = 'default' RETURNING 1")
+    workers("--groups", "default")
+    job = jobs.wait(lost, "failed")
+    [attempt] = jobs.attempts(lost)
+    assert (attempt.reason_code, attempt.message) == ("no_handler", "No handler for agent 'nobody'")
+    assert job.claims == 1
+    assert jobs.state(other) == "queued"
+
+
+def test_a_type_that_this_worker_does_not_know_is_handed_back_for_a_while(workers, jobs):
+    """Uncounted, for 15 s; another version counts as unknown too (E7)."""
+    job_id = jobs.add("echo")
+    rows("UPDATE jobs_job SET version = 9 WHERE id = %s RETURNING 1", job_id)
+    workers()
+    until(lambda: jobs.outcomes(job_id) == ["interrupted"])
+    job, [attempt] = jobs.get(job_id), jobs.attempts(job_id)
+    assert (job.state, job.reason, job.failures, job.interruptions) == ("queued", "unregistered_type", 0, 1)
+    assert (job.available_at - attempt.ended_at).total_seconds() == 15
+
+
+def test_events_are_json_lines_on_a_pipe(workers, jobs):
+    """One object a line, with a stable name and a moment; nothing else (A64)."""
+    worker = workers("--until-empty", verbosity=2)
+    assert worker.wait() == 0
+    assert worker.plain == []
+    assert [x["event"] for x in worker.lines if x["event"] in ("worker.ready", "worker.stopped")] == [
+        "worker.ready", "worker.stopped"]
+    assert all(x["at"].endswith("Z") for x in worker.lines)
+
+
+def on_a_terminal(*flags):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "manage.py", "runworker", "--until-empty", "--skip-checks", *flags],
+                               cwd=REPOSITORY, env=environment(LANG="C", PYTHONIOENCODING="ascii"), stdout=theirs,
+                               stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    said = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            said += chunk
+    except OSError:
+        pass  # the other side has been closed
+    finally:
+        os.close(ours)
+        assert process.wait(20) == 0
+    return said.decode()
+
+
+def test_people_on_a_terminal_get_plain_lines(database, jobs):
+    """And one that cannot show every letter ends no worker; `--json` holds there too (A64)."""
+    jobs.add("misbehaves", kind="text")
+    lines = on_a_terminal("--name", "Wörker").splitlines()
+    assert any("ready" in line and r"name=W\xf6rker" in line for line in lines), lines
+    assert not any(line.startswith("{") for line in lines)
+    assert json.loads(on_a_terminal("--json").splitlines()[-1])["event"] == "worker.stopped"
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_work(database, jobs):
+    """A closed pipe is no trouble with the database and no end."""
+    process = subprocess.Popen([sys.executable, "manage.py", "runworker", "--skip-checks", "--verbosity", "2"],
+                               cwd=REPOSITORY, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        while b"worker.ready" not in process.stdout.readline():
+            pass
+        process.stdout.close()
+        for _ in range(3):
+            jobs.wait(jobs.add("echo"), "completed")
+        process.terminate()
+        assert process.wait(10) == 0
+        assert process.stderr.read() == b""
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

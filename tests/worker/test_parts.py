@@ -1,0 +1,338 @@
+"""The parts of a worker where a process cannot be brought to the point: threads, bell, reports, surprises, leaks."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db.utils import InterfaceError
+
+from jobs import publish
+from jobs.models import Job
+from jobs.services import assignments, duties, settlement
+from jobs.states import State
+from jobs.worker.bell import Bell
+from jobs.worker.connection import own_connection
+from jobs.worker.context import Run
+from jobs.worker.listener import direct_dsn
+from jobs.worker.output import Output
+from jobs.worker.plan import Plan
+from jobs.worker.runner import Worker
+from jobs.worker.threads import Threads
+from tests.worker.processes import until
+
+
+def plan(**more):
+    return Plan("here", more.pop("slots", 8), ["default"], ["collect"], **more)
+
+
+@contextmanager
+def running(made):
+    """The worker in a thread of its own; it is drained in the end."""
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.ask_stop()
+        made.ask_stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def said(made):
+    return [json.loads(line)["event"] for line in made.output.stream.getvalue().splitlines()]
+
+
+def new(**more):
+    return Worker(plan(**more), Output(io.StringIO()))
+
+
+def test_a_bell_may_be_rung_by_a_signal_handler_in_any_moment():
+    """An Event would wait for itself when its own thread is interrupted inside it."""
+    bell, rung = Bell(), []
+
+    def ring(*_):
+        rung.append(1)
+        bell.ring()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            bell.wait(0.001)
+            bell.ring()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(rung) > 100
+
+
+def test_a_bell_that_was_rung_before_the_wait_ends_it():
+    """And many rings are one."""
+    bell = Bell()
+    for _ in range(5):
+        bell.ring()
+    begun = time.monotonic()
+    bell.wait(5)
+    assert time.monotonic() - begun < 1
+    bell.wait(0.05)
+    assert time.monotonic() - begun >= 0.05
+
+
+def test_threads_start_when_needed_and_no_work_waits_behind_a_busy_one():
+    """As many as there is work, at most so many, and a stuck one holds up nobody."""
+    pool, gate, done = Threads(4, "t"), threading.Event(), []
+    for _ in range(3):
+        pool.submit(gate.wait)
+    for n in range(200):
+        pool.submit(done.append, n)
+        until(lambda n=n: len(done) == n + 1, 5)
+    assert pool._count == 4
+    gate.set()
+    pool.close()
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("t-")], 5)
+
+
+def test_a_job_for_which_there_is_no_thread_is_handed_back(jobs, monkeypatch):
+    """A machine out of threads: interrupted, not lost, and the slot is free again."""
+    monkeypatch.setattr(Threads, "submit", lambda *_: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+    job_id = jobs.add("echo-thread")
+    with running(new()):
+        until(lambda: "interrupted" in jobs.outcomes(job_id))
+        jobs.wait(jobs.add("echo"), "completed")
+    assert jobs.get(job_id).failures == 0
+
+
+def test_a_wait_of_several_threads_of_a_handler_ends_for_all():
+    """`run.wait` is safe from any thread of a handler (B26)."""
+    for _ in range(50):
+        run = Run.__new__(Run)
+        run._stop, run.stop_reason = None, None
+        threads = [threading.Thread(target=run.wait, args=[10]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        run.stop("runner_shutdown")
+        for thread in threads:
+            thread.join(5)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_ends_survive_any_trouble_between_their_collection_and_their_settlement(jobs, monkeypatch):
+    """An undecodable input beside completions, with a database that fails in between: each is settled once (E8)."""
+    settle, spoil, trouble = settlement.settle_and_claim, settlement.spoil, iter((OperationalError, InterfaceError) * 2)
+
+    def failing(real):
+        def call(*args):
+            if kind := next(trouble, None):
+                raise kind("gone")
+            return real(*args)
+        return call
+
+    made = [jobs.add("stamps") for _ in range(5)]
+    bad = jobs.add("typed", count=1)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE jobs_job SET input = '{}' WHERE id = %s", [bad])
+    worker = new()
+    monkeypatch.setattr(settlement, "spoil", failing(spoil))
+    monkeypatch.setattr(settlement, "settle_and_claim",
+                        lambda reports, *more: (failing(settle) if reports else settle)(reports, *more))
+    with running(worker):
+        for job_id in made:
+            jobs.wait(job_id, "completed")
+        jobs.wait(bad, "failed")
+    assert [jobs.outcomes(job_id) for job_id in made] == [["completed"]] * 5
+    assert jobs.outcomes(bad) == ["failed"]
+
+
+def test_a_hook_that_raises_for_one_job_costs_the_others_nothing(jobs, caplog):
+    """Not only database errors: the worker settles one by one, leaves that one to its lease, and goes on (DESIGN 4)."""
+    poison = jobs.add("echo", value="poison")
+
+    @publish.in_transaction
+    def refuse(news):
+        if any(id_ == poison and state is State.COMPLETED for id_, _, state in news):
+            raise LookupError("not this one")
+
+    try:
+        with running(new()) as worker, caplog.at_level(logging.CRITICAL):
+            made = [jobs.add("echo") for _ in range(20)]
+            for job_id in made:
+                jobs.wait(job_id, "completed")
+            until(lambda: "worker.left_to_lease" in said(worker))
+            jobs.wait(jobs.add("echo"), "completed")
+        assert jobs.state(poison) == "leased"
+        assert [jobs.outcomes(job_id) for job_id in made] == [["completed"]] * 20
+    finally:
+        publish.forget(refuse)
+
+
+def test_what_was_claimed_but_could_not_be_begun_is_handed_back(jobs, monkeypatch, caplog):
+    """An exception between claim and start: uncounted, at once, without waiting for the lease (E8)."""
+    begin, failures = Worker._begin, iter([1])
+
+    def broken(self, claimed):
+        if claimed and next(failures, None):
+            raise ZeroDivisionError
+        begin(self, claimed)
+
+    monkeypatch.setattr(Worker, "_begin", broken)
+    job_id = jobs.add("echo")
+    with caplog.at_level(logging.CRITICAL), running(new()):
+        jobs.wait(job_id, "completed")
+    assert jobs.outcomes(job_id) == ["interrupted", "completed"]
+
+
+def test_strays_are_given_back_even_if_the_first_look_fails(jobs, monkeypatch):
+    """The look after a reconnect may meet trouble itself; the next round makes up for it (E8)."""
+    real, failures = assignments.hand_back_unknown, iter([1, 2])
+
+    def failing(*args):
+        if next(failures, None):
+            raise OperationalError("still gone")
+        return real(*args)
+
+    monkeypatch.setattr(assignments, "hand_back_unknown", failing)
+    claim, once = settlement.settle_and_claim, iter([1])
+
+    def lost(*args):
+        answer = claim(*args)
+        if answer[1].jobs and next(once, None):
+            raise OperationalError("the answer to COMMIT was lost")
+        return answer
+
+    monkeypatch.setattr(settlement, "settle_and_claim", lost)
+    job_id = jobs.add("echo")
+    with running(new()):
+        jobs.wait(job_id, "completed")
+    assert jobs.outcomes(job_id) == ["interrupted", "completed"]
+
+
+def test_a_duty_that_fails_stops_no_claim(jobs, monkeypatch, caplog):
+    """It is logged and put off; promotion, repair and the rest have nothing to do with settling (CLAIM)."""
+    monkeypatch.setattr(duties.recovery, "promote", lambda: 1 / 0)
+    with running(new()), caplog.at_level(logging.ERROR):
+        jobs.wait(jobs.add("echo"), "completed")
+        jobs.wait(jobs.add("echo"), "completed")
+    assert len([r for r in caplog.records if "duty" in r.message]) == 1
+
+
+def test_heartbeats_survive_whatever_they_meet(jobs, monkeypatch, caplog, tmp_path):
+    """An exception of any kind is logged and tried again: every lease hangs on this thread."""
+    extend, failures = assignments.extend, iter(range(2))
+
+    def failing(fences):
+        if next(failures, None) is not None:
+            raise ValueError("unforeseen")
+        return extend(fences)
+
+    monkeypatch.setattr(assignments, "extend", failing)
+    path, gate = tmp_path / "trace", tmp_path / "gate"
+    job_id = jobs.add("gated", path=str(path), gate=str(gate))
+    with caplog.at_level(logging.CRITICAL), running(new()):
+        look = "SELECT lease_until > leased_at + interval '4 s' FROM jobs_attempt WHERE job_id = %s"
+        with connection.cursor() as cursor:
+            until(lambda: (cursor.execute(look, [job_id]), cursor.fetchone())[1] == (True,))
+        gate.touch()
+        assert jobs.wait(job_id, "completed").lapses == 0
+
+
+def test_the_waker_of_a_process_survives_a_lost_database(database, monkeypatch):
+    """A wake that cannot be sent is lost, the next one is sent (DESIGN 4)."""
+    sent = []
+
+    class Broken:
+        def cursor(self):
+            raise OperationalError("gone")
+
+        def close(self):
+            raise InterfaceError("gone for good")
+
+    real = publish.connections
+    monkeypatch.setattr(publish, "connections", {"default": Broken()})
+    waker = publish._Waker()
+    waker.ask()
+    until(lambda: not waker._asked.is_set(), 5)
+    monkeypatch.setattr(publish, "connections", real)
+    monkeypatch.setattr(publish._Waker, "_send", lambda self: sent.append(1))
+    waker.ask()
+    until(lambda: sent, 5)
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.CANCELLED, State.PAUSED, State.SUPERSEDED])
+def test_news_that_void_a_claim_or_make_one_possible_wake_workers(database, monkeypatch, state):
+    """Cancel, pause and supersession void a live claim; its worker hears of it (E5, DESIGN 6)."""
+    asked = []
+    monkeypatch.setattr(publish._waker, "ask", lambda: asked.append(1))
+    publish.moved([("id", 1, state)])
+    publish.moved([("id", 2, State.COMPLETED), ("id", 3, State.LEASED)])
+    assert asked == [1]
+
+
+def test_the_listener_uses_what_libpq_knows_of_djangos_options(settings, database):
+    """Not the pool, the cursor's class, the adapters nor any other word of Django's."""
+    options = connection.settings_dict["OPTIONS"]
+    kept = dict(options)
+    options["row_factory"] = tuple
+    try:
+        dsn = direct_dsn()
+    finally:
+        options.clear()
+        options.update(kept)
+    assert f"dbname={connection.settings_dict['NAME']}" in dsn
+    assert "keepalives_idle=10" in dsn
+    assert "pool" not in dsn
+    assert "row_factory" not in dsn
+
+
+def test_the_workers_own_connections_are_outside_the_pool(database):
+    """Handlers that take all of the pool keep no lease from being renewed and no end from being settled (DESIGN 5)."""
+    pooled = connections[DEFAULT_DB_ALIAS]
+    with own_connection():
+        assert connections[DEFAULT_DB_ALIAS].pool is None
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        raw = connection.connection
+    assert raw.closed
+    assert connections[DEFAULT_DB_ALIAS] is pooled
+    assert pooled.pool is not None
+
+
+def census():
+    """Threads, descriptors and backends, but for what the pool keeps, which may grow to its size."""
+    gc.collect()
+    pooled = connection.pool.get_stats()["pool_size"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+        backends = cursor.fetchone()[0]
+    return threading.active_count(), len(os.listdir("/proc/self/fd")) - pooled, backends - pooled
+
+
+def test_two_thousand_jobs_leave_no_thread_descriptor_or_connection(jobs):
+    """One process, several lives of a worker: as before."""
+    def life(count):
+        for type_, share in (("stamps", count), ("echo-thread", count // 4), ("looks", count // 20)):
+            jobs.add_many(type_, share)
+        made = new(until_empty=True)
+        assert made.run().completed == count + count // 4 + count // 20
+        assert not made.slots.stuck
+
+    life(100)
+    before = census()
+    for _ in range(3):
+        life(600)
+    end = time.monotonic() + 5
+    while any(now > then + 1 for now, then in zip(census(), before, strict=True)):
+        assert time.monotonic() < end, (before, census(), threading.enumerate())
+    assert Job.objects.filter(state="completed").count() == 130 + 3 * 780
+    assert connection.pool.get_stats()["pool_size"] <= 8 + 4
