@@ -82,9 +82,24 @@ def enqueue_many(requests: Iterable[Request], *, door: Door = PYTHON) -> list[En
     answers: list[Enqueued] = []
     # A later request may be refused when an earlier one is written already: the savepoint takes all of them back.
     with joining(savepoint=len(requests) > 1):
+        _lock_targets([r for r in requests if r.options.target is not None])
         for batch in _batches(requests):
             answers += _Intake(batch, door).run()
     return answers
+
+
+def _lock_targets(targeted: Sequence[Request]) -> None:
+    """Several targets in one transaction: all of them first, then all their jobs, as everybody locks (DESIGN 4)."""
+    if len(targeted) < 2:
+        return
+    for request in targeted:
+        words.check_place(request.options.workspace, request.options.tenant)
+        words.target(str(request.options.target))
+    spots = {at: words.place(*at) for at in {(r.options.workspace, r.options.tenant) for r in targeted}}
+    found = [(spots[r.options.workspace, r.options.tenant].tenant_id, f"{r.type}:{r.options.target}") for r in targeted]
+    # A tenant that is not there yet has no targets, and its first job makes both.
+    if known := [(tenant, key) for tenant, key in found if tenant]:
+        lookup.lock_targets(known)
 
 
 def _batches(requests: Sequence[Request]) -> Iterable[list[Request]]:

@@ -56,6 +56,9 @@ def insert(jobs: Sequence[dict[str, Any]]) -> dict[str, Inserted]:
              if not j["after_us"] or j["at_us"] is not None}
     if lines:
         admission.lock_buckets(sorted(lines))
+    if len(jobs) > 1 and any(j["external_id"] or j["idempotency_key"] for j in jobs):
+        # Two batches with the same keys wait for each other's inserts: in one order, or they deadlock.
+        jobs = sorted(jobs, key=lambda j: (j["tenant_id"], j["external_id"] or "", j["idempotency_key"] or ""))
     own = tuple(name for name in TYPES if name in OWN or _differs(jobs, name))
     params: list[Any] = [_packed(name, [j[name] for j in jobs]) for name in own]
     params += [_plain(jobs[0][name]) for name in TYPES if name not in own]

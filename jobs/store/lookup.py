@@ -46,6 +46,25 @@ def lock_target(tenant_id: int, key: str) -> int:
     return int(found[0][0])
 
 
+_MAKE_TARGETS = f"""INSERT INTO jobs_target (tenant_id, key, generation, created_at)
+    SELECT u.tenant_id, u.key, 0, jobs_now() FROM unnest({array('bigint')}, {array('text')}) u(tenant_id, key)
+    ORDER BY 1, 2 ON CONFLICT DO NOTHING"""
+# These wait, as every enqueue for a target does, but in one order for all of a batch.
+_LOCK_TARGETS = f"""SELECT t.id FROM jobs_target t JOIN unnest({array('bigint')}, {array('text')}) u(tenant_id, key)
+    ON t.tenant_id = u.tenant_id AND t.key = u.key ORDER BY t.tenant_id, t.key FOR NO KEY UPDATE OF t"""
+_LOCK_THEIRS = f"""SELECT 1 FROM jobs_job WHERE target_id = ANY({array('bigint')}) AND ended_at IS NULL
+    ORDER BY id FOR NO KEY UPDATE"""
+
+
+def lock_targets(targets: Sequence[tuple[int, str]]) -> None:
+    """Lock these targets, then all their active jobs by id, before a batch supersedes them one target after another."""
+    distinct = sorted(set(targets))
+    columns = [packed([t for t, _ in distinct]), packed([key for _, key in distinct])]
+    run(_MAKE_TARGETS, columns)
+    ids = [r[0] for r in rows(_LOCK_TARGETS, columns)]
+    rows(_LOCK_THEIRS, [packed(ids)])
+
+
 def next_generation(target_id: int) -> int:
     """Raise the generation of a locked target."""
     return int(rows("UPDATE jobs_target SET generation = generation + 1 WHERE id = %s RETURNING generation", [target_id])[0][0])

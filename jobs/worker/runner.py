@@ -38,6 +38,7 @@ MAX_WAIT_S = 5.0
 AGAIN_S = 0.15
 MAX_PAUSE_S = 2.0
 LINES_EVERY_S = 2.0
+ENOUGH = 5
 # For handlers on the loop to honour a cancellation that they cannot refuse.
 LAST_WORDS_S = 0.5
 
@@ -48,8 +49,9 @@ class Worker:
     def __init__(self, plan: Plan, output: Output) -> None:
         self.plan, self.output = plan, output
         known = registry()
-        self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues,
-                                    [d.name for d in known if d.executor != "external"])
+        with own_connection():
+            self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues,
+                                        [d.name for d in known if d.executor != "external"])
         self.by = f"worker:{self.row.id}"
         self.claimer = Claimer(
             pairs=[(g, q) for q in plan.queues for g in plan.groups], by=self.by, worker_id=str(self.row.id),
@@ -205,6 +207,9 @@ class Worker:
             for job in self.reports.drop():
                 self.output("worker.left_to_lease", level=0, error=sentence(error), **facts(job))
         self.reports.alone = bool(self.reports)
+        if (self.plan.once or self.plan.until_empty) and self._failures >= ENOUGH:
+            # Somebody waits for the end of this.
+            raise error
         self._trouble(error)
 
     def _calm(self) -> None:

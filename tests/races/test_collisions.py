@@ -91,9 +91,8 @@ def test_nobody_deadlocks_over_the_same_rows_and_every_story_is_whole(database: 
             draw = random.Random(seed)
             for _ in range(rounds):
                 some = draw.sample(ids, 8)
-                with transaction.atomic():
-                    cancellation.cancel_many(some[:3], by="user:x")
-                    quietly(lambda some=some: cancellation.pause(some[3], by="user:x"))
+                cancellation.cancel_many(some[:3], by="user:x")
+                quietly(lambda some=some: cancellation.pause(some[3], by="user:x"))
                 quietly(lambda some=some: cancellation.resume(some[3], by="user:x"))
                 quietly(lambda some=some: cancellation.pause(some[4], by="user:x"))
                 quietly(lambda some=some: cancellation.resume(some[4], by="user:x"))
@@ -232,6 +231,44 @@ def test_requests_for_one_target_at_the_same_moment_stand_in_line(database: None
         assert Target.objects.get(key=f"echo:t{n}").generation == 8
         for job in jobs:
             check(job.pk)
+
+
+def test_batches_that_name_the_same_targets_in_another_order_stand_in_line(database: None) -> None:
+    """DESIGN 4, case-C14: all targets of a batch first, then all their jobs by id; holders settle meanwhile."""
+    before = deadlocks()
+    targets = [f"t{k}" for k in range(6)]
+
+    def ask(order: list[str]) -> Callable[[], None]:
+        def run() -> None:
+            for n in range(40 if LONG else 12):
+                enqueue_many([Request("echo", {"value": str(n)}, Options(target=t)) for t in order])
+        return run
+
+    def work() -> None:
+        by = claimer()
+        for _ in range(60 if LONG else 20):
+            jobs = durable(lambda: claim(by, 6)).jobs
+            settlement.settle([Report(j.id, j.fence, Failed("attempt_error")) for j in jobs[::-1]], "test")
+
+    together([ask(targets), ask(targets[::-1]), ask(targets[3:] + targets[:3]), work, work])
+    assert deadlocks() == before
+    for target in Target.objects.all():
+        jobs = Job.objects.filter(target=target).order_by("generation")
+        assert [j.generation for j in jobs] == list(range(1, target.generation + 1))
+        assert [j.state for j in jobs[: len(jobs) - 1]] == ["superseded"] * (len(jobs) - 1)
+
+
+def test_batches_with_the_same_keys_in_another_order_make_each_job_once(database: None) -> None:
+    """E6, E14.5, case-C14: the inserts of one batch wait for those of the other in one order."""
+    before = deadlocks()
+    for n in range(10 if LONG else 4):
+        requests = [Request("echo", {"value": "x"}, Options(idempotency_key=f"k{n}.{k}")) for k in range(300)]
+        there, back = together([lambda r=requests: enqueue_many(r), lambda r=requests: enqueue_many(r[::-1])])
+        assert [a.id for a in there] == [a.id for a in back[::-1]]
+        assert all(a.repeated != b.repeated for a, b in zip(there, back[::-1], strict=True))
+    assert deadlocks() == before
+    first = [str(i) for i in Job.objects.order_by("id").values_list("id", flat=True)]
+    assert [j.id for j in durable(lambda: claim(claimer(), 50)).jobs] == first[:50]
 
 
 def test_a_letter_is_answered_once(database: None) -> None:

@@ -22,7 +22,7 @@ from tests.worker.processes import REPOSITORY, environment, until
     (["--queues", "chat,colect"], "--queues: there is no 'colect' here; did you mean 'collect'?"),
     (["--groups", ","], "--groups names nothing."),
     (["--slots", "0"], "--slots must be from 1 to 1000."),
-    (["--slots", "100"], "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL_MAX=104"),
+    (["--slots", "100"], "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL_MAX=1"),
 ])
 def test_what_cannot_be_is_refused_in_a_sentence(workers, flags, said):
     """Exit code 1, the nearest name or the numbers, no traceback, no row (A30, B22, E7)."""

@@ -1,4 +1,4 @@
-"""Workers killed and frozen at every step: nothing is lost, nothing is done by two, late words change nothing (E14.21)."""
+"""Workers killed and frozen at every step: nothing is lost or done by two, late words change nothing (E14.21)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_killed_right_after_its_settlement_the_job_stays_done(workers, jobs, tmp
 
 
 def test_a_frozen_worker_that_wakes_after_its_lease_is_fenced_and_works_on(workers, jobs, tmp_path):
-    """SIGSTOP beyond the lease: another ends the job; the sleeper's settle, heartbeats and output change nothing (E14.21)."""
+    """SIGSTOP beyond the lease: another ends the job; the sleeper's settle and heartbeats change nothing (E14.21)."""
     path, gate = tmp_path / "trace", tmp_path / "gate"
     made = [jobs.add(type_, path=str(path), gate=str(gate)) for type_ in ("gated", "gated-thread")]
     first = workers()

@@ -78,7 +78,8 @@ def test_a_worker_has_a_row_that_says_what_it_can_run(workers, jobs, tmp_path):
     """Registered with its `type@version` list, stopped in order; another life is another row (E7, case-A15)."""
     worker = workers(slots=3, name="me", queues="collect,chat")
     row = Worker.objects.get(pk=worker.worker_id)
-    assert (row.name, row.pid, row.slots, row.queues, row.stopped_at) == ("me", worker.pid, 3, ["collect", "chat"], None)
+    assert (row.name, row.pid, row.slots, row.stopped_at) == ("me", worker.pid, 3, None)
+    assert row.queues == ["collect", "chat"]
     assert {"noop@1", "echo@1", "gated@1"} <= set(row.types)
     assert "outside@1" not in row.types
     assert worker.stop() == 0

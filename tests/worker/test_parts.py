@@ -177,6 +177,14 @@ def test_a_hook_that_raises_for_one_job_costs_the_others_nothing(jobs, caplog):
         publish.forget(refuse)
 
 
+def test_a_worker_that_somebody_waits_for_gives_up_on_what_never_works(jobs, monkeypatch, caplog):
+    """`--until-empty` does not go on for ever over a fault of ours; what it held is handed back, and it raises."""
+    monkeypatch.setattr(settlement, "settle_and_claim", lambda *_: 1 / 0)
+    jobs.add("echo")
+    with caplog.at_level(logging.CRITICAL), pytest.raises(ZeroDivisionError):
+        new(until_empty=True).run()
+
+
 def test_what_was_claimed_but_could_not_be_begun_is_handed_back(jobs, monkeypatch, caplog):
     """An exception between claim and start: uncounted, at once, without waiting for the lease (E8)."""
     begin, failures = Worker._begin, iter([1])

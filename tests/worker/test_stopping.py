@@ -114,8 +114,9 @@ def test_an_abort_is_honoured_as_cancelled_by_the_next_heartbeat_at_the_latest(w
         job_id = jobs.add(type_, path=str(path))
         until(path.exists)
         fence = str(jobs.get(job_id).attempt_id)
-        durable(lambda job_id=job_id, fence=fence: record(
-            [Fact(job_id, Kind.COMMAND, {"by": "user:test", "command": "abort"}, fence, abort_reason="abort_requested")]))
+        said = {"by": "user:test", "command": "abort"}
+        abort = Fact(job_id, Kind.COMMAND, said, fence, abort_reason="abort_requested")
+        durable(lambda abort=abort: record([abort]))
         reason, _ = stopped_at(path)
         assert reason == "abort_requested"
         job = jobs.wait(job_id, "cancelled")
