@@ -19,6 +19,8 @@ TERMINAL_SUFFIX = "_refused"
 MAX_RELEASES = 100
 MAX_INTERRUPTIONS = 100
 SECOND = 1_000_000
+# Rows keep whole milliseconds.
+MIN_DELAY_S = 0.001
 MAX_DELAY_S = 366 * 86_400
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -30,7 +32,7 @@ class TooManyReleases(Refused):
 
 
 def _is_delay(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value <= MAX_DELAY_S  # type: ignore[operator]
+    return type(value) in (int, float) and MIN_DELAY_S <= value <= MAX_DELAY_S  # type: ignore[operator]
 
 
 def _are_codes(value: object) -> bool:
@@ -59,7 +61,7 @@ class RetryPolicy:
             for field, message, right in (
                 ("max_attempts", "must be a whole number of at least 1",
                  type(self.max_attempts) is int and 1 <= self.max_attempts < 2**31),
-                ("base_delay_s", f"must be more than 0 and at most {MAX_DELAY_S}", base),
+                ("base_delay_s", f"must be from {MIN_DELAY_S} to {MAX_DELAY_S}", base),
                 ("max_delay_s", f"must not be below base_delay_s, and at most {MAX_DELAY_S}",
                  most and (not base or self.max_delay_s >= self.base_delay_s)),
                 ("retry_on", "must be reason codes in snake_case, or None", _are_codes(self.retry_on)),

@@ -64,6 +64,11 @@ def take(claimer: Claimer, slots: int) -> Batch:
     return durable(lambda: claim(claimer, slots))
 
 
+def claim_now(claimer: Claimer, slots: int) -> Batch:
+    """Claim in a transaction of its own; the upkeep is the caller's."""
+    return durable(lambda: claim(claimer, slots))
+
+
 def extend(fences: Sequence[str]) -> dict[str, Beat]:
     """Renew leases; attempts that are missing in the answer are no longer live (`stale_claim`)."""
     if not fences:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
+
 from jobs.clock import Now
 from jobs.errors import Invalid
 from jobs.models import Limits, Tenant, Workspace
 from jobs.services.recovery import Repair
-from jobs.store import admission
+from jobs.store import admission, due
 from jobs.store.sql import durable, joining
 
-COUNTS = ("tenant_concurrency", "exclusive_group_max", "tenant_ceiling", "workspace_ceiling", "max_attempts_cap",
-          "claim_max_wait_s", "release_max_delay_s")
-MAY_BE_ZERO = frozenset({"claim_max_wait_s", "tenant_ceiling", "workspace_ceiling"})
+# What the product enforces; the other columns of the row wait for it.
+COUNTS = ("tenant_concurrency", "exclusive_group_max", "claim_max_wait_s", "release_max_delay_s")
+MAY_BE_ZERO = frozenset({"claim_max_wait_s"})
 SCOPES = ("tenant", "workspace")
 MOST = 2_000_000_000
 BATCH = 1_000
@@ -22,19 +24,26 @@ BATCH = 1_000
 def set_limits(workspace: Workspace, tenant: Tenant | None = None, /, **limits: Any) -> Limits:
     """Set some limits; None takes one away. Raises Invalid for an unknown name or an impossible value.
 
-    Jobs beyond a new group limit leave the claim's index in batches, each in a transaction of its own, and what a
-    raised limit lets in comes back at once; a process that dies here leaves the rest to the claim and the repair loop.
+    After the commit (the caller's, if there is one) live attempts are counted under them, jobs beyond a new group limit
+    leave the claim's index in batches, and what a raised limit lets in comes back; each in a transaction of its own. A
+    process that dies here leaves the rest to the claim and the repair loop.
     """
     for name, value in limits.items():
         _check(name, value)
     with joining():
         row, _ = Limits.objects.update_or_create(workspace=workspace, tenant=tenant,
                                                  defaults={**limits, "updated_at": Now()})
-    if "exclusive_group_max" in limits or "exclusive_group_scope" in limits:
-        while durable(lambda: admission.hold_excess(workspace.pk, BATCH)):
-            pass
-    Repair().tick()
+    transaction.on_commit(lambda: _follow(workspace.pk), robust=True)
     return row
+
+
+def _follow(workspace_id: int) -> None:
+    after: str | None = due.FIRST
+    while after is not None:
+        _, after = durable(lambda here=after: admission.count_live(here, BATCH))  # type: ignore[misc]
+    while durable(lambda: admission.hold_excess(workspace_id, BATCH)):
+        pass
+    Repair().tick()
 
 
 def _check(name: str, value: Any) -> None:

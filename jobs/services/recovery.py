@@ -86,17 +86,22 @@ def server_age() -> timedelta:
 
 
 class Repair:
-    """Brings back what a lost release left behind: parked tenants with room, held jobs of groups with room."""
+    """Brings back what a lost release left behind: parked tenants with room, held jobs of groups with room.
+
+    It also counts live attempts under caps that were set after they were claimed.
+    """
 
     def __init__(self) -> None:
         self._tenant = 0
         self._group = (0, "")
+        self._live: str | None = None
 
     def tick(self, limit: int = BATCH) -> bool:
         """One bounded look at each; true when something was repaired."""
         lines, self._tenant = durable(lambda: admission.repair_lines(self._tenant, limit))
         jobs, self._group = durable(lambda: admission.repair_groups(self._group, limit))
-        return bool(lines or jobs)
+        live, self._live = durable(lambda: admission.count_live(self._live or due.FIRST, limit))
+        return bool(lines or jobs or live)
 
 
 class Closing:

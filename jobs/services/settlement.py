@@ -68,9 +68,10 @@ def _alone(move: Move) -> Answer:
         return durable(lambda: apply([move]))[0]
     except (OperationalError, InterfaceError, NotInTransaction):
         raise
-    except DatabaseError as error:
+    except DatabaseError:
+        # Its words are for the log alone: they may quote rows.
         log.exception("the settlement of job %s was refused", move.job_id)
-        return SettlementRefused(str(error).splitlines()[0])
+        return SettlementRefused()
 
 
 def _move(report: Report, by: str) -> Move:

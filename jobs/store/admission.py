@@ -88,24 +88,28 @@ def open_lines(lines: Iterable[Line]) -> None:
 
 _EMPTY = """NOT EXISTS (SELECT 1 FROM jobs_job job WHERE job.state = 'queued' AND job.gate IS NULL
     AND job.worker_group = line.worker_group AND job.queue = line.queue AND job.tenant_id = line.tenant_id)"""
-_CLOSABLE = f"SELECT s.id, s.empty FROM (SELECT line.id, {_EMPTY} AS empty FROM jobs_claim_line line" \
+# Enqueues that could not see each other open a line each: one is enough, and many hide the tenants behind them.
+_DOUBLED = """EXISTS (SELECT 1 FROM jobs_claim_line d WHERE d.worker_group = line.worker_group AND d.queue = line.queue
+    AND d.tenant_id = line.tenant_id AND d.id < line.id)"""
+_CLOSABLE = f"SELECT s.id, s.closable FROM (SELECT line.id, {_EMPTY} OR {_DOUBLED} AS closable FROM jobs_claim_line line" \
     " WHERE line.id > %s ORDER BY line.id LIMIT {limit}) s ORDER BY s.id"
 _TRY_BUCKETS = f"""SELECT u.id FROM (SELECT line.id, {_BUCKET.replace('u.', 'line.')} AS b FROM jobs_claim_line line
     WHERE line.id = ANY({array('bigint')})) u
     JOIN (SELECT s.b, pg_try_advisory_xact_lock(3, s.b) AS mine FROM (SELECT DISTINCT {_BUCKET.replace('u.', 'line.')} AS b
         FROM jobs_claim_line line WHERE line.id = ANY({array('bigint')}) ORDER BY 1) s OFFSET 0) k ON k.b = u.b AND k.mine"""
 _CLOSE = f"""DELETE FROM jobs_claim_line line WHERE line.id IN (
-    SELECT x.id FROM jobs_claim_line x WHERE x.id = ANY({array('bigint')}) FOR UPDATE SKIP LOCKED) AND {_EMPTY}"""
+    SELECT x.id FROM jobs_claim_line x WHERE x.id = ANY({array('bigint')}) FOR UPDATE SKIP LOCKED)
+    AND ({_EMPTY} OR {_DOUBLED})"""
 
 
 def close_lines(after: int, limit: int) -> tuple[int, int]:
-    """Take tenants without claimable work out of the rotation; how many, and the line id to go on from (0: done)."""
+    """Close lines without claimable work, and second lines; how many, and the line id to go on from (0: done)."""
     seen = rows(_CLOSABLE.format(limit=int(limit)), [after])
-    empty = [id_ for id_, is_empty in seen if is_empty]
+    closable = [id_ for id_, may_close in seen if may_close]
     closed = 0
-    if empty:
+    if closable:
         # An enqueue holds its bucket shared until its commit: with the bucket ours, the next statement sees it all.
-        mine = [r[0] for r in rows(_TRY_BUCKETS, [packed(empty), packed(empty)])]
+        mine = [r[0] for r in rows(_TRY_BUCKETS, [packed(closable), packed(closable)])]
         closed = run(_CLOSE, [packed(mine)]) if mine else 0
     return closed, seen[-1][0] if len(seen) == limit else 0
 
@@ -127,12 +131,13 @@ def usage(names: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 _PARK = f"""UPDATE jobs_claim_line SET parked = 'cap' WHERE id IN (SELECT x.id FROM jobs_claim_line x
-    WHERE x.id = ANY({array('bigint')}) AND x.parked IS NULL FOR NO KEY UPDATE SKIP LOCKED)"""
+    WHERE x.worker_group = %s AND x.queue = %s AND x.tenant_id = ANY({array('bigint')}) AND x.parked IS NULL
+    FOR NO KEY UPDATE SKIP LOCKED)"""
 
 
-def park(line_ids: Sequence[int]) -> None:
-    """Take full tenants out of the rotation; the end of an attempt takes the same key and brings them back."""
-    run(_PARK, [packed(line_ids)])
+def park(pair: tuple[str, str], tenants: Sequence[int]) -> None:
+    """Take full tenants out of a pair's rotation; the end of an attempt takes the same key and brings them back."""
+    run(_PARK, [*pair, packed(tenants)])
 
 
 def hold(job_ids: Sequence[str]) -> None:
@@ -271,12 +276,14 @@ def repair_groups(after: tuple[int, str], limit: int) -> tuple[int, tuple[int, s
 
 
 _EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope FROM (
-        SELECT o.workspace_id, o.tenant_id, o.exclusive_group AS name, count(*) AS n FROM jobs_job o
+        SELECT o.workspace_id, o.tenant_id, o.exclusive_group AS name, count(*) AS n,
+            count(*) FILTER (WHERE o.state = 'queued') AS waiting FROM jobs_job o
         WHERE o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')
             AND o.workspace_id = %s GROUP BY 1, 2, 3) u {_LIMITS.format(t='u')}),
-    s AS (SELECT workspace_id, CASE WHEN scope = 'tenant' THEN tenant_id END AS tenant_id, name, sum(n) - min(most) AS over
-        FROM g WHERE most IS NOT NULL GROUP BY 1, 2, 3 HAVING sum(n) > min(most))
-    SELECT s.workspace_id, s.tenant_id, s.name, s.over FROM s LIMIT 100"""
+    s AS (SELECT workspace_id, CASE WHEN scope = 'tenant' THEN tenant_id END AS tenant_id, name,
+            least(sum(n) - min(most), sum(waiting)) AS over
+        FROM g WHERE most IS NOT NULL GROUP BY 1, 2, 3 HAVING sum(n) > min(most) AND sum(waiting) > 0)
+    SELECT s.workspace_id, s.tenant_id, s.name, s.over FROM s ORDER BY s.name, s.tenant_id LIMIT 100"""
 _EXCESS_JOBS = """SELECT id::text FROM jobs_job WHERE exclusive_group IS NOT NULL AND gate IS NULL AND state = 'queued'
     AND workspace_id = %s AND exclusive_group = %s {tenant}
     ORDER BY priority, available_at DESC, id DESC LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
@@ -295,3 +302,39 @@ def hold_excess(workspace_id: int, limit: int) -> int:
         if held >= limit:
             break
     return held
+
+
+# Live attempts that a cap does not count: they were claimed before it was set, or under another scope.
+_UNCOUNTED = f"""SELECT u.job_id::text, u.attempt_id, u.name FROM (
+        SELECT s.*, 'tenant:' || s.tenant_id AS name FROM s
+        WHERE coalesce(s.own_cap, s.ws_cap) IS NOT NULL
+        UNION ALL
+        SELECT s.*, CASE WHEN s.scope = 'workspace' THEN 'group:w' || s.workspace_id ELSE 'group:' || s.tenant_id END
+            || ':' || s.exclusive_group FROM s WHERE s.exclusive_group IS NOT NULL AND s.group_max IS NOT NULL) u
+    WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
+        AND c.cap_key = hashtextextended(u.name, 0))"""
+_LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.exclusive_group,
+        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_GROUP_MAX} AS group_max, {_GROUP_SCOPE} AS scope
+    FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}} ORDER BY x.job_id LIMIT {{limit}}) a
+    JOIN jobs_job job ON job.id = a.job_id {_LIMITS.format(t='job')}"""
+_LOCK_HELD = f"""SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')}) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"""
+_COUNT = "INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT u.attempt_id, hashtextextended(u.name, 0) FROM (" \
+    "WITH s AS ({live}) {uncounted}) u ON CONFLICT DO NOTHING"
+
+
+def count_live(after: str, limit: int) -> tuple[int, str | None]:
+    """Count live attempts under the caps that are set by now; how many rows that took, and where to go on (None: done).
+
+    The jobs are locked first: an attempt cannot end, and leave its rows behind, while we write them.
+    """
+    where = "x.job_id > %s::uuid"
+    batch = rows(f"SELECT x.job_id::text FROM jobs_attempt x WHERE x.ended_at IS NULL AND {where}"
+                 f" ORDER BY x.job_id LIMIT {int(limit)}", [after])
+    found = rows(f"WITH s AS ({_LIVE.format(where=where, limit=int(limit))}) {_UNCOUNTED}", [after])
+    counted = 0
+    if found:
+        mine = [r[0] for r in rows(_LOCK_HELD, [packed(sorted({f[0] for f in found}))])]
+        if mine:
+            live = _LIVE.format(where=f"x.job_id = ANY({array('uuid')})", limit=int(limit))
+            counted = run(_COUNT.format(live=live, uncounted=_UNCOUNTED), [packed(mine)])
+    return counted, batch[-1][0] if len(batch) == limit else None

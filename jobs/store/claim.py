@@ -100,6 +100,8 @@ class _Picked:
     caps: list[tuple[str, int]] = field(default_factory=list)
     met: set[str] = field(default_factory=set)
     rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # By tenant under a cap: what this claim took for an earlier pair is not counted by any row yet.
+    taken: dict[int, int] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
     again: bool = False
 
@@ -133,7 +135,8 @@ def _gather(claimer: Claimer, picked: _Picked) -> None:
             seen[pair] |= {line.tenant_id for line in lines}
             before = picked.left
             if lines and picked.left > 0:
-                _serve(claimer, pair, lines, cut, picked)
+                # One tenant whose own lines fill the look need not wait for others.
+                _serve(claimer, pair, lines, cut and len(here) > 1, picked)
             # Each had one helping at most: who came back short may find more at once.
             picked.again |= cut and picked.left < before
             if lines and cut:
@@ -175,7 +178,7 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
     sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit))
     cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
     found: dict[int, dict[int, _Line]] = {}
-    # A tenant may have several lines: what was cut off is told by rows, not by tenants.
+    # A tenant may have several lines for a while: what was cut off is told by rows, not by tenants.
     count: dict[int, int] = {}
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
         found.setdefault(n, {}).setdefault(line[2], _Line(*line))
@@ -189,7 +192,7 @@ def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: 
 
     With more tenants than we looked at (`cut`) each gets one job at most before the next look.
     """
-    live = _with_room(lines, picked)
+    live = _with_room(pair, lines, picked)
     for _ in range(PASSES):
         take = live[: picked.left]
         if not take or picked.left <= 0:
@@ -204,7 +207,7 @@ def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: 
         claimer.cursors[pair] = lines[-1].tenant_id
 
 
-def _with_room(lines: list[_Line], picked: _Picked) -> list[_Line]:
+def _with_room(pair: Pair, lines: list[_Line], picked: _Picked) -> list[_Line]:
     """Tenants that may run one more: keys first, then the count; full ones leave the rotation."""
     capped = {admission.tenant_key(x.tenant_id): x for x in lines if x.cap is not None}
     if not capped:
@@ -213,11 +216,12 @@ def _with_room(lines: list[_Line], picked: _Picked) -> list[_Line]:
     full: list[int] = []
     for name, line in capped.items():
         key, count = used.get(name, (None, 0))
+        count += picked.taken.get(line.tenant_id, 0)
         line.key, line.room = key, 0 if key is None or line.cap is None else line.cap - count
         if key is not None and line.room <= 0:
-            full.append(line.id)
+            full.append(line.tenant_id)
     if full:
-        admission.park(full)
+        admission.park(pair, full)
         picked.again = True
     return [x for x in lines if x.room > 0]
 
@@ -265,6 +269,7 @@ def _consider(id_: str, line: _Line, group: str | None, picked: _Picked, held: l
         picked.caps.append((id_, key))
     if line.key is not None:
         line.room -= 1
+        picked.taken[line.tenant_id] = picked.taken.get(line.tenant_id, 0) + 1
         picked.caps.append((id_, line.key))
     picked.ids.append(id_)
     picked.left -= 1

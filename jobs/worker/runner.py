@@ -17,7 +17,8 @@ from jobs.outcomes import Failed, Interrupted, Outcome
 from jobs.registry import Definition
 from jobs.routing import UNROUTED
 from jobs.services import assignments, duties, settlement, workers
-from jobs.services.assignments import Claimed, Claimer
+from jobs.services.assignments import Answer, Batch, Claimed, Claimer
+from jobs.worker.aside import Aside
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.executor import SHUTDOWN
@@ -25,13 +26,15 @@ from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan, Tally
-from jobs.worker.reports import BATCH, Reports
+from jobs.worker.reports import BATCH, Kept, Reports
 from jobs.worker.slots import Live, Slots, facts
 from jobs.worker.watch import Watch
 
 log = logging.getLogger("jobs.worker")
 UNKNOWN_FOR_US = 15 * 1_000_000
 GATHER_S = 0.001
+# From so many ends and so many free slots on, settling and claiming go at the same time.
+WIDE = 16
 # Slots are full: only an end, a signal or a duty is of interest.
 MAX_WAIT_S = 5.0
 # A36: again after 150 ms, 300 ms and so on; a lost server is asked for every two seconds.
@@ -67,6 +70,7 @@ class Worker:
         self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void)
         self._watch = Watch(self.slots, output)
         self._listener = Listener(self._wake) if plan.listen else None
+        self._aside: Aside[list[Answer]] = Aside()
         # There may be more to claim than the last look took; the last look was answered; its answer may be lost.
         self._more = True
         self._looked = False
@@ -108,6 +112,7 @@ class Worker:
     def _start(self) -> None:
         self._heartbeats.start()
         self._watch.start()
+        self._aside.start()
         if self._listener:
             self._listener.start()
         self.output("worker.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
@@ -140,14 +145,31 @@ class Worker:
         slots = self._wanted(ended or bool(reports))
         if not reports and not slots:
             return not self.slots.ended
-        answers, batch = settlement.settle_and_claim(
-            [r for _, r in reports], self.by, self.claimer if slots else None, slots)
-        self.reports.settled(reports, answers)
+        if min(len(reports), slots) >= WIDE:
+            batch = self._at_once(reports, slots)
+        else:
+            answers, batch = settlement.settle_and_claim(
+                [r for _, r in reports], self.by, self.claimer if slots else None, slots)
+            self.reports.settled(reports, answers)
+            self._take(batch, slots)
+        return not (batch.jobs or batch.again or self.slots.ended or self.reports)
+
+    def _at_once(self, reports: Sequence[Kept], slots: int) -> Batch:
+        """A wide round in two transactions at the same time: half the wait, and one commit still serves many jobs."""
+        settling = self._aside.ask(lambda: settlement.settle([r for _, r in reports], self.by))
+        try:
+            batch = assignments.claim_now(self.claimer, slots)
+            self._take(batch, slots)
+        finally:
+            # Whatever became of the claim; and if this raises, the reports are kept.
+            self.reports.settled(reports, settling.result())
+        return batch
+
+    def _take(self, batch: Batch, slots: int) -> None:
         if slots:
             self._more = batch.again or len(batch.jobs) == slots
             self._looked = bool(batch.jobs) or not batch.again
             self._begin(batch.jobs)
-        return not (batch.jobs or batch.again or self.slots.ended or self.reports)
 
     def _wanted(self, ended: bool) -> int:
         """For how many slots to claim now."""
@@ -275,7 +297,7 @@ class Worker:
         return True
 
     def _close(self) -> None:
-        threads = [t for t in (self._heartbeats, self._watch, self._listener) if t is not None and t.is_alive()]
+        threads = [t for t in (self._heartbeats, self._watch, self._listener, self._aside) if t is not None and t.is_alive()]
         for thread in threads:
             thread.ask_end()
         for thread in threads:

@@ -9,18 +9,21 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from jobs import clock
-from jobs.models import Attempt, AttemptCap, ClaimLine, Job
+from jobs.models import Attempt, AttemptCap, ClaimLine, DeadLetter, Job
 from jobs.outcomes import Released
-from jobs.services import intake, settlement
+from jobs.services import cancellation, dead_letters, intake, settlement
 from jobs.services.intake import Options, Request, enqueue_many
 from jobs.services.recovery import Closing, Repair
 from jobs.services.settlement import Report
+from jobs.states import Verb
+from jobs.store import due
 from jobs.store.claim import Claimed, Claimer, claim
-from jobs.store.moves import Moved
+from jobs.store.moves import Moved, apply
 from jobs.store.sql import durable
+from jobs.store.verbs import Move
 from tests import database as db
 from tests.driver import Driver, check, claimer, done
 from tests.making import limit, tenant_id
@@ -246,6 +249,45 @@ def test_an_enqueue_that_races_with_the_closing_of_its_line_is_never_stranded(da
     lock, left = threading.Lock(), [4]
     together([close, run_jobs, *(put(w) for w in range(4))])
     assert Job.objects.filter(state="completed").count() == 4 * rounds
+
+
+JOINING: dict[str, tuple[str, Callable[[str], object]]] = {
+    "enqueue": ("none", lambda id_: intake.enqueue("echo", {})),
+    "enqueue a past moment": (
+        "none", lambda id_: intake.enqueue("echo", {}, available_at=clock.now() - timedelta(seconds=1))),
+    "enqueue many": ("none", lambda id_: bulk(3, tenant=lambda n: (None, "x", "y")[n])),
+    "resume": ("paused", lambda id_: cancellation.resume(id_, by="x")),
+    "requeue": ("failed", lambda id_: dead_letters.requeue(DeadLetter.objects.get(job_id=id_), by="x")),
+    "release": ("leased", lambda id_: apply([Move(id_, Verb.RELEASE, fence=str(Job.objects.get(pk=id_).attempt_id))])),
+    "promote": ("scheduled", lambda id_: due.promote(10)),
+}
+
+
+@pytest.mark.parametrize(("state", "act"), JOINING.values(), ids=JOINING)
+def test_a_line_is_not_closed_under_a_transaction_that_needs_it(
+        database: None, state: str, act: Callable[[str], object]) -> None:
+    """CLAIM: whoever makes a job claimable holds its bucket until the commit; closing only tries."""
+    driver = Driver()
+    driver.enqueue()
+    driver.complete(driver.claim_one())
+    job_id = driver.enqueue(delay_s=5 if state == "scheduled" else None)
+    match state:
+        case "none":
+            driver.cancel(job_id)
+        case "paused":
+            driver.pause(job_id)
+        case "failed":
+            driver.fail(driver.claim_one(), retryable=False)
+        case "leased":
+            driver.claim_one()
+        case "scheduled":
+            db.pass_time(10)
+    assert ClaimLine.objects.count() == 1
+    with transaction.atomic():
+        act(job_id)
+        together([Closing().tick])
+        assert ClaimLine.objects.filter(tenant_id=tenant_id()).count() == 1
+    assert driver.claim(5) != []
 
 
 @pytest.mark.parametrize("nth", range(1, 6))

@@ -212,9 +212,9 @@ def test_a_bulk_of_many_jobs_keeps_every_option(driver: Driver) -> None:
 
 def test_an_enqueue_costs_the_same_few_statements_however_many(driver: Driver) -> None:
     """DESIGN 5: place, buckets, insert; a key adds a look-up."""
-    driver.enqueue()
+    driver.enqueue(tenant="known")
     with statements() as one:
-        intake.enqueue("echo", {})
+        intake.enqueue("echo", {}, tenant="known")
     with statements() as many:
         intake.enqueue_many([Request("echo", {"value": str(n)}) for n in range(500)])
     assert len(one) <= 3

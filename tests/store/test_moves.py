@@ -196,6 +196,15 @@ def test_an_honoured_abort_with_a_long_reason_settles(driver: Driver) -> None:
     assert Job.objects.get(pk=made.id).reason == "x" * 512
 
 
+def test_a_requeue_without_an_open_letter_is_refused_by_the_write(driver: Driver) -> None:
+    """E1, C29: the letter is in the WHERE; a discarded job stays as it is."""
+    made = in_state(driver, State.FAILED)
+    driver.discard(made.id)
+    before = db.row_hash(made.id)
+    refused(driver.move(made.id, Verb.REQUEUE), "not_dead_lettered")
+    assert db.row_hash(made.id) == before
+
+
 def test_an_empty_batch_is_no_statement(driver: Driver) -> None:
     """DESIGN 4: one door, batched."""
     assert durable(lambda: moves.apply([])) == []
