@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
 
-def make_defaults(**_: Any) -> None:
-    """The default workspace and its system tenant; after each migrate, since a test's flush empties tables (E2)."""
+def make_defaults(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
+    """The default workspace and its system tenant; after each migrate, since a test's flush empties tables (E2).
+
+    A migrate of another database, or back to before there were tables, makes none.
+    """
+    from jobs.models import Tenant, Workspace
     from jobs.services import tenancy
 
-    tenancy.make_defaults()
+    if using != DEFAULT_DB_ALIAS:
+        return
+    if {Workspace._meta.db_table, Tenant._meta.db_table} <= set(connections[using].introspection.table_names()):
+        tenancy.make_defaults()
 
 
 class JobsConfig(AppConfig):
@@ -26,7 +34,6 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         """Wire the checks and the defaults."""
         from jobs import checks  # noqa: F401
-
         from jobs.store.sql import plan_once
 
         connection_created.connect(plan_once)

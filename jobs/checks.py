@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from psycopg import IsolationLevel
 
 from jobs.conf import conf, registry, unknown_keys
 from jobs.errors import Invalid
@@ -22,7 +24,22 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
         Error(fault, id="jobs.E001") for fault in unknown_keys(dict(getattr(settings, "JOBS", {})))]
     if not faults:
         faults += [*_values(), *_definitions()]
-    return [*faults, *_database(), *_order()]
+    return [*faults, *_database(), *_order(), *_time_zones()]
+
+
+@register(Tags.database)
+def check_isolation(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """The isolation that transactions really get: the role, the database or the server may say another default."""
+    if DEFAULT_DB_ALIAS not in (databases or ()):
+        return []
+    with transaction.atomic(using=DEFAULT_DB_ALIAS), connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute("SHOW transaction_isolation")
+        level = cursor.fetchone()[0]
+    if level == "read committed":
+        return []
+    return [Error(f"Caps are exact at READ COMMITTED only, and this database begins its transactions at "
+                  f"{level.upper()}.", id="jobs.E011",
+                  hint="Set default_transaction_isolation to 'read committed' for the database and its role.")]
 
 
 def _values() -> Iterator[CheckMessage]:
@@ -35,9 +52,6 @@ def _values() -> Iterator[CheckMessage]:
     if 2 * beat >= site.LEASE_S:
         yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
                     hint="Set JOBS['LEASE_S'] to 3 or more.")
-    elif site.DRAIN_GRACE_S + beat >= site.LEASE_S:
-        yield Warning(f"A drain of {site.DRAIN_GRACE_S:g} s and a heartbeat ({beat:g} s) exceed the lease of "
-                      f"{site.LEASE_S:g} s: jobs may lapse while a worker drains.", id="jobs.W003")
 
 
 def _definitions() -> Iterator[CheckMessage]:
@@ -60,7 +74,7 @@ def _database() -> Iterator[CheckMessage]:
     if options.get("server_side_binding"):
         yield Error("OPTIONS['server_side_binding'] keeps the claim from its partial index.", id="jobs.E007",
                     hint="Leave it out; what may be bound on the server is.")
-    if options.get("isolation_level") is not None and int(options["isolation_level"]) > 1:
+    if options.get("isolation_level") not in (None, IsolationLevel.READ_COMMITTED):
         yield Error("Caps are exact at READ COMMITTED only.", id="jobs.E008",
                     hint="Leave OPTIONS['isolation_level'] out.")
 
@@ -70,3 +84,8 @@ def _order() -> Iterator[CheckMessage]:
     if "channels" in names and names.index("channels") < names.index("jobs"):
         yield Error("Channels ships a `runworker` of its own: 'jobs' must stand before 'channels' in INSTALLED_APPS.",
                     id="jobs.E009")
+
+
+def _time_zones() -> Iterator[CheckMessage]:
+    if not settings.USE_TZ:
+        yield Error("Moments of jobs have a time zone: USE_TZ must be True.", id="jobs.E010")

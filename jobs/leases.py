@@ -10,7 +10,7 @@ GRACE_S = 5.0
 
 
 def heartbeat_s(lease_s: float, override_s: float | None = None) -> float:
-    """Seconds between heartbeats: a third of the lease (at most of 600 s), at least 1 s; an override only lowers it (A45)."""
+    """Seconds between heartbeats: a third of the lease (of 600 at most), at least 1; overrides only lower it (A45)."""
     beat = max(1.0, min(lease_s, 600.0) / 3)
     return beat if override_s is None else min(beat, override_s)
 

@@ -24,7 +24,8 @@ from jobs.errors import Invalid
 from jobs.leases import DEFAULT_LEASE_S
 from jobs.retry import RetryPolicy
 from jobs.routing import UNROUTED
-from jobs.schemas import Codec, Fault, Fields, Opaque, artifact_codec, codec, input_codec, plain, signature, unfit
+from jobs.schemas import Codec, Fault, Fields, Opaque, codec, plain, unfit
+from jobs.signatures import artifact_codec, input_codec, signature
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -244,8 +245,9 @@ def _choices(d: Definition) -> Iterator[Check]:
     known = isinstance(d.origins, Collection) and not isinstance(d.origins, str) and len(d.origins) > 0
     known = known and all(isinstance(origin, str) and origin in ORIGINS for origin in d.origins)
     yield "origins", known, "must be some of user, planner, scheduler"
-    yield "credential", d.credential in ("none", "owner"), "must be 'none' or 'owner'"
-    yield "share_credential", not d.share_credential or d.credential == "owner", "needs credential 'owner'"
+    yield "credential", d.credential == "none", "must be 'none': owners come later; leave it out"
+    yield "share_credential", not d.share_credential, "there is none to share: owners come later; leave it out"
+    yield "atomic", not d.atomic, "atomic settlement comes later; leave it out"
     yield "duration_scope", d.duration_scope in ("attempt", "chain"), "must be 'attempt' or 'chain'"
     yield "retry", d.retry is None or isinstance(d.retry, (RetryPolicy, Site)), "must be a RetryPolicy, None or SITE"
     yield "dead_letter", d.dead_letter is None or isinstance(d.dead_letter, bool), "must be True, False or None"
@@ -274,15 +276,12 @@ def _handler(d: Definition) -> Iterator[Check]:
     for name in ("publish", "subject"):
         yield name, getattr(d, name) is None or callable(getattr(d, name)), "must be a function or None"
     if d.handler is None:
-        yield "atomic", not d.atomic, "an external job settles over HTTP; it has no transaction to share"
         return
     yield "handler", callable(d.handler), "must be a function, or None for external jobs"
     taken = not callable(d.handler) or not isinstance(d.input, Codec) or _takes(d.handler, d.input)
     yield "input", taken, "the handler cannot be called with the run and this input"
     several = inspect.isgeneratorfunction(d.handler) or inspect.isasyncgenfunction(d.handler)
     yield "handler", not several, "must return its artifact, not yield"
-    shared = d.atomic and inspect.iscoroutinefunction(d.handler)
-    yield "atomic", not shared, "an async handler cannot share a transaction; make it a plain def"
 
 
 def _takes(handler: Callable[..., Any], given: Codec[Any]) -> bool:

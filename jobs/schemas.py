@@ -7,17 +7,13 @@ unstated types is refused when it is built. Byte limits and codes come from the 
 from __future__ import annotations
 
 import copy
-import inspect
 import json
-import sys
-import typing
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast
+from collections.abc import Iterator
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast
 
 import typing_extensions
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from jobs.codecs import MAX_BYTES, canonical, pointer, printable, refusal
@@ -40,6 +36,11 @@ def unfit(faults: list[Fault]) -> Invalid:
     return Invalid(said, field=faults[0]["field"], code="invalid_codec", faults=faults)
 
 
+def misfit(field: str, message: str) -> Invalid:
+    """The refusal of a codec for one reason."""
+    return unfit([{"field": field, "message": message}])
+
+
 def plain(value: object) -> Any:
     """Plain JSON of Python values (dates, UUIDs, enums, models): what an in-process caller means by them.
 
@@ -59,7 +60,7 @@ class Codec(Generic[T]):
     def __init__(self, annotation: Any, *, max_bytes: int | None = None) -> None:
         """Raises Invalid invalid_codec if the annotation is no codec, or one that would take what it does not state."""
         self._limit(max_bytes)
-        self._adapter: TypeAdapter[T] = _adapter(annotation, "")
+        self._adapter: TypeAdapter[T] = adapter(annotation, "")
         schema = cast("dict[str, Any]", self._adapter.core_schema)
         self.is_object = _is_object(schema)
         self._is_exact = not any(node["type"] in _LOOSE or "serialization" in node for node, _, _ in _nodes(schema))
@@ -223,15 +224,15 @@ _CHILDREN: Final = (
 _ONLY: Final = {"json-or-python": ("json_schema",), "lax-or-strict": ("strict_schema",)}
 
 
-def _adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
+def adapter(annotation: Any, name: str) -> TypeAdapter[Any]:
     """Pydantic's adapter of an annotation that states all it takes. Raises Invalid invalid_codec."""
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         schema = adapter.core_schema if adapter.pydantic_complete else None
     except (PydanticUserError, NameError, TypeError) as error:
-        raise _unfit(name, f"pydantic cannot build it: {str(error).splitlines()[0]}") from None
+        raise misfit(name, f"pydantic cannot build it: {str(error).splitlines()[0]}") from None
     if schema is None:
-        raise _unfit(name, "names a type that is not defined yet")
+        raise misfit(name, "names a type that is not defined yet")
     if faults := list(_openings(schema, name)):
         raise unfit(faults)
     return adapter
@@ -325,81 +326,3 @@ def _path(location: tuple[int | str, ...], value: Any, kind: str) -> tuple[int |
         if inside or (kind == "missing" and at == len(location) - 1):
             path.append(step)
     return tuple(path)
-
-
-# --- from a function's signature -----------------------------------------------------------------------------------
-
-
-def signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The parameters of a function, without evaluating what its annotations name."""
-    if sys.version_info >= (3, 14):
-        # The first parameter's type is often imported for type checkers only; it must not be evaluated.
-        from annotationlib import Format
-
-        return inspect.signature(function, annotation_format=Format.FORWARDREF)
-    return inspect.signature(function)
-
-
-def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
-    """One annotation, evaluated in the function's module. Raises NameError and what else evaluating raises."""
-
-    def holder() -> None: ...
-
-    holder.__annotations__ = {"it": annotation}
-    scope = getattr(inspect.unwrap(function), "__globals__", {})
-    return typing.get_type_hints(holder, globalns=scope, include_extras=True)["it"]
-
-
-def _field(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The annotation of a parameter as a field, its default included. Raises Invalid invalid_codec."""
-    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise _unfit(parameter.name, "input is passed by name: no *args, **kwargs and positional-only parameters")
-    if parameter.annotation is parameter.empty:
-        raise _unfit(parameter.name, "the parameter has no annotation")
-    annotation = _evaluated(function, parameter.name, parameter.annotation)
-    single = _adapter(annotation, parameter.name)
-    if parameter.default is parameter.empty:
-        return annotation
-    if isinstance(parameter.default, FieldInfo):
-        raise _unfit(parameter.name, "put Field(...) into Annotated[...] and leave the default a plain value")
-    try:
-        single.validate_python(parameter.default, strict=True)
-    except ValidationError:
-        raise _unfit(parameter.name, "the default is not a value of the annotated type") from None
-    return Annotated[annotation, Field(default=parameter.default)]
-
-
-def _evaluated(function: Callable[..., Any], name: str, annotation: Any) -> Any:
-    try:
-        return _resolved(function, annotation)
-    except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        raise _unfit(name, f"the annotation cannot be resolved ({error}); name something of the module") from None
-
-
-def _unfit(field: str, message: str) -> Invalid:
-    return unfit([{"field": field, "message": message}])
-
-
-def input_codec(function: Callable[..., Any], *, skip: int = 1) -> Fields:
-    """The codec of a function's parameters behind the first `skip`. Raises Invalid invalid_codec with every fault."""
-    parameters = list(signature(function).parameters.values())
-    faults: list[Fault] = []
-    fields: dict[str, Any] = {}
-    if len(parameters) < skip:
-        faults.append({"field": "handler", "message": "the function takes no first parameter for the run"})
-    for parameter in parameters[skip:]:
-        try:
-            fields[parameter.name] = _field(function, parameter)
-        except Invalid as error:
-            faults += error.faults
-    if faults:
-        raise unfit(faults)
-    return Fields(getattr(function, "__name__", "input"), fields)
-
-
-def artifact_codec(function: Callable[..., Any]) -> Codec[Any]:
-    """The codec of what a function returns. Raises Invalid invalid_codec; without a result, `-> None` must be said."""
-    annotation = signature(function).return_annotation
-    if annotation is inspect.Signature.empty:
-        raise _unfit("return", "the function has no return annotation; write -> None if it has no result")
-    return codec(_evaluated(function, "return", annotation))

@@ -14,17 +14,22 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.core import signing
+from django.db import OperationalError, connections, transaction
 from django.db.models import Q, QuerySet
 
 from jobs.clock import Now
-from jobs.errors import Invalid, JobNotFound, NotFound
+from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
+from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 # What lists never show, and what would make them heavy (B40).
 _HEAVY = ("input", "input_hash", "fingerprint", "idempotency_key", "checkpoint", "checkpoint_hash", "head")
+# A filter that few jobs pass makes the database look through all that its tenant ever had.
+LIST_PATIENCE_MS = 5_000
+QUERY_CANCELED = "57014"
 CLAIM_MAX_WAIT_S = 20
 RELEASE_MAX_DELAY_S = 86_400
 
@@ -33,6 +38,12 @@ class TenantNotFound(NotFound):
     """There is no such tenant, or it is not yours."""
 
     code = "tenant_not_found"
+
+
+class TooSlow(Refused):
+    """The database takes too long to find these; ask for fewer filters, or for one job by its id."""
+
+    code = "too_slow"
 
 
 class Scope(NamedTuple):
@@ -101,7 +112,10 @@ class Page(NamedTuple):
 
 
 def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None) -> Page:
-    """Jobs of the scope, newest first, without inputs (B40). Raises Invalid invalid_cursor, TenantNotFound."""
+    """Jobs of the scope, newest first, without inputs (B40).
+
+    Raises Invalid invalid_cursor, TenantNotFound, and TooSlow after LIST_PATIENCE_MS.
+    """
     found = _jobs(known(seen)).defer(*_HEAVY)
     if narrowed.states:
         found = found.filter(state__in=narrowed.states)
@@ -112,9 +126,25 @@ def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None
     signer = signing.Signer(salt=_salt(seen, narrowed))
     if cursor is not None:
         found = found.filter(pk__lt=_unsigned(signer, cursor))
-    items = list(found.order_by("-pk")[: limit + 1])
+    found = found.order_by("-pk")[: limit + 1]
+    # Without a filter the index by tenant brings a page in as many steps as it is long.
+    items = list(found) if narrowed == Filter() else _patiently(found)
     more = len(items) > limit
     return Page(items[:limit], signer.sign(items[limit - 1].pk.hex) if more else None)
+
+
+def _patiently(found: QuerySet[Job]) -> list[Job]:
+    # In somebody's transaction the limit would stay for all of their statements: theirs is the patience.
+    if connections[ALIAS].in_atomic_block:
+        return list(found)
+    try:
+        with transaction.atomic(using=ALIAS):
+            run(f"SET LOCAL statement_timeout = {LIST_PATIENCE_MS}")
+            return list(found)
+    except OperationalError as error:
+        if sqlstate(error) == QUERY_CANCELED:
+            raise TooSlow() from error
+        raise
 
 
 def _salt(seen: Scope, narrowed: Filter) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # Installed as a package, the site belongs to the folder that it is started in.
@@ -18,8 +19,15 @@ env = environ.FileAwareEnv()
 
 DEBUG = env.bool("DEBUG", default=False)
 PRODUCTION = bool(env.str("SECRET_KEY", default=""))
-SECRET_KEY = env.str("SECRET_KEY", default="") or "development-only-not-a-secret-" + "x" * 32
+# Everybody can read this one: it signs nothing but what stays on this machine. Django's check knows the prefix.
+_PUBLISHED_KEY = "django-insecure-development-only-" + "x" * 32
+SECRET_KEY = env.str("SECRET_KEY", default="") or _PUBLISHED_KEY
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
+_LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
+if SECRET_KEY == _PUBLISHED_KEY:
+    for _host in ALLOWED_HOSTS:
+        if _host not in _LOCAL and not _host.endswith(".localhost"):
+            raise ImproperlyConfigured(f"ALLOWED_HOSTS names {_host!r}: set SECRET_KEY to a secret of your own.")
 
 
 def _installed(*names: str) -> list[str]:
@@ -78,8 +86,10 @@ def _database() -> dict[str, Any]:
 
 
 # The pool opens nothing while idle; runworker needs its thread slots + 4 and refuses to start otherwise.
-POOL = {"min_size": 0, "max_size": env.int("DATABASE_POOL_MAX", default=20), "timeout": 10}
-DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False}}
+# A server that is back after a restart is found within two seconds, and the connections that it broke are not handed
+# out: one round trip a checkout.
+POOL = {"min_size": 0, "max_size": env.int("DATABASE_POOL_MAX", default=20), "timeout": 10, "reconnect_timeout": 2}
+DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}}
 DATABASES["default"].setdefault("OPTIONS", {}).update({
     "pool": POOL, "connect_timeout": 5,
     # Behind a transaction pooler nothing may be prepared: DATABASE_POOLER=on.

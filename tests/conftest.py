@@ -11,7 +11,7 @@ from tests import database as db
 @pytest.fixture(scope="session")
 def django_db_setup(request, django_test_environment, django_db_blocker, django_db_keepdb, django_db_createdb,
                     django_db_modify_db_settings):
-    """The test database, made for every run: pytest-django's own makes it for marked tests only, and ours have no mark."""
+    """The test database, made for every run: pytest-django's own makes it for marked tests only."""
     with django_db_blocker.unblock():
         made = setup_databases(verbosity=request.config.option.verbose, interactive=False, aliases=["default"],
                                serialized_aliases=[], keepdb=django_db_keepdb and not django_db_createdb)

@@ -7,16 +7,16 @@ import uuid
 from typing import Any
 
 from jobs import clock, receipts
+from jobs.codecs import digest
 from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Receipt
 from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, Stopped
-from jobs.codecs import digest
 from jobs.services import assignments, cancellation, dead_letters, intake, recovery, settlement
 from jobs.states import Verb
+from jobs.store import moves
 from jobs.store.claim import Claimed, Claimer
 from jobs.store.moves import Answer, Moved
 from jobs.store.sql import durable
-from jobs.store import moves
 from jobs.store.verbs import Move
 from tests import database
 
@@ -106,7 +106,8 @@ class Driver:
     def complete(self, job: Claimed, value: Any = None) -> Answer:
         return self.settle(job, done(value))
 
-    def fail(self, job: Claimed, code: str = "attempt_error", message: str = "it broke", retryable: bool = True) -> Answer:
+    def fail(self, job: Claimed, code: str = "attempt_error", message: str = "it broke",
+             retryable: bool = True) -> Answer:
         return self.settle(job, Failed(code, message, retryable))
 
     def release(self, job: Claimed, after_s: float = 0) -> Answer:

@@ -30,11 +30,13 @@ RETRY_AFTER_S = 2
 BY_CODE = {
     "idempotency_key_reused": 422,
     "invalid_artifact": 422,
+    "job_locked": 503,
     "queue_saturated": 429,
     "rate_limited": 429,
     "revision_mismatch": 412,
     "too_large": 413,
     "too_many_releases": 429,
+    "too_slow": 503,
     "unknown_job_type": 422,
     "unregistered_version": 422,
     "unsupported_media_type": 415,
@@ -50,7 +52,7 @@ TITLES = {
     406: "This form of answer is not available.", 409: "The thing is in a state that does not allow this.",
     412: "The thing has moved on since it was read.", 413: "This is too large.",
     415: "Only application/json in UTF-8 is read here.", 422: "The request cannot be followed.",
-    429: "Too much for now.", 500: "Something went wrong on our side.", 503: "The service cannot be reached for now.",
+    429: "Too much for now.", 500: "Something went wrong on our side.", 503: "The service cannot answer this for now.",
 }
 
 

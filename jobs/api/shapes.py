@@ -82,7 +82,11 @@ def receipt(row: Receipt) -> dict[str, Any]:
 
 
 def attempt(row: Attempt) -> dict[str, Any]:
-    """One claim of a job. Its id is a capability of its holder and not shown."""
+    """One claim of a job, by its number.
+
+    Its id stands in the bodies of receipts and is no secret: an assignment is bound to the key that claimed it, so
+    the id alone opens nothing.
+    """
     return {
         "number": row.number, "chain": row.chain, "leased_at": jsonable(row.leased_at),
         "started_at": jsonable(row.started_at), "ended_at": jsonable(row.ended_at), "outcome": row.outcome,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.db import transaction
 from rest_framework.exceptions import NotFound
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -43,6 +44,11 @@ class View(APIView):
     content_negotiation_class = AlwaysJSON
     throttle_classes = ()
     versioning_class = None
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Any:
+        """Outside of ATOMIC_REQUESTS: verbs of holders commit by themselves, and the others open what they need."""
+        return transaction.non_atomic_requests(super().as_view(**initkwargs))
 
     def get_exception_handler(self) -> Any:
         """Ours."""

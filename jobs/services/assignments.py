@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.db import OperationalError
 
-from jobs.clock import Every
 from jobs.errors import Conflict
 from jobs.outcomes import Interrupted
-from jobs.services.recovery import Recovery, promote
+from jobs.routing import UNROUTED
+from jobs.services.duties import Upkeep
+from jobs.services.recovery import each
 from jobs.states import State, Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimed, Claimer, claim
-from jobs.store.moves import Answer, Moved, apply
+from jobs.store.moves import Answer, apply
 from jobs.store.sql import durable, run, sqlstate
 from jobs.store.verbs import Move
 
@@ -32,41 +32,28 @@ class Beat:
     abort: str | None
 
 
-class Upkeep:
-    """What every claimer does for the claim's sake, at its own pace: promotion, and recovery each second (C35, E8)."""
-
-    def __init__(self) -> None:
-        self._promote = Every(0.2)
-        self._recover = Every(1.0)
-        self._recovery = Recovery()
-        self._lock = threading.Lock()
-
-    def tick(self) -> None:
-        """Run what is due; another thread of this process that is at it already suffices."""
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            if self._promote.due():
-                while promote():
-                    pass
-            if self._recover.due():
-                self._recovery.tick()
-        finally:
-            self._lock.release()
-
-
 _upkeep = Upkeep()
 
 
 def take(claimer: Claimer, slots: int) -> Batch:
     """Claim up to `slots` jobs in a transaction of its own, after the upkeep that claims depend on."""
     _upkeep.tick()
-    return durable(lambda: claim(claimer, slots))
+    return claim_now(claimer, slots)
 
 
 def claim_now(claimer: Claimer, slots: int) -> Batch:
     """Claim in a transaction of its own; the upkeep is the caller's."""
-    return durable(lambda: claim(claimer, slots))
+    return durable(lambda: claim_within(claimer, slots))
+
+
+def claim_within(claimer: Claimer, slots: int) -> Batch:
+    """Claim inside the present transaction; jobs of unknown agents whatever their type, since they only fail (A26)."""
+    if claimer.types is None or all(group != UNROUTED for group, _ in claimer.pairs):
+        return claim(claimer, slots)
+    routed = claim(replace(claimer, pairs=[p for p in claimer.pairs if p[0] != UNROUTED]), slots)
+    lost = [p for p in claimer.pairs if p[0] == UNROUTED]
+    others = claim(replace(claimer, pairs=lost, types=None), slots - len(routed.jobs))
+    return Batch([*routed.jobs, *others.jobs], routed.again or others.again)
 
 
 def extend(fences: Sequence[str]) -> dict[str, Beat]:
@@ -77,9 +64,12 @@ def extend(fences: Sequence[str]) -> dict[str, Beat]:
 
 
 class Locked(Conflict):
-    """Somebody holds this job's row for longer than we wait."""
+    """Somebody holds this job's row for longer than we wait; say it again."""
 
     code = "job_locked"
+
+    def __init__(self) -> None:
+        super().__init__(retry_after_s=1)
 
 
 def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> list[Answer]:
@@ -124,4 +114,4 @@ def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:
         return 0
     outcome = Interrupted("attempt_unknown")
     moves = [Move(job, Verb.INTERRUPT, by=by, fence=fence, outcome=outcome) for job, fence in strays]
-    return sum(isinstance(a, Moved) for a in durable(lambda: apply(moves)))
+    return each(moves, apply)

@@ -5,20 +5,24 @@ each second, deadlines and recovery every 5 s, closing of empty lines in the bac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, connections
 
 from jobs.clock import Every
 from jobs.conf import conf
 from jobs.leases import heartbeat_s
 from jobs.services import recovery
-from jobs.services.recovery import Closing, Recovery, Repair
+from jobs.services.recovery import Closing, Deadlines, Recovery, Repair
+from jobs.store.sql import ALIAS, NotInTransaction
 
 log = logging.getLogger("jobs.duties")
 FIRST_AFTER_S = 1.0
 # A duty that fails for a reason of its own must neither stop the claims nor fill the log.
 AFTER_FAILURE_S = 5.0
+AFTER_LOSS_S = 1.0
+Duty = tuple[Every, Callable[[], bool]]
 
 
 def _recover_every_s() -> float:
@@ -29,17 +33,18 @@ def _recover_every_s() -> float:
 class Duties:
     """Ticks what is due. A duty that says it has more to do is due again at once."""
 
-    def __init__(self) -> None:
-        self._duties: list[tuple[Every, Callable[[], bool]]] = [
-            (Every(0.2), recovery.promote),
+    def __init__(self, *, recover_every_s: float = 5.0, more: Sequence[Duty] = ()) -> None:
+        self._duties: list[Duty] = [
+            (Every(0.2), lambda: recovery.promote()),
             (Every(1.0, FIRST_AFTER_S), Repair().tick),
-            (Every(_recover_every_s(), FIRST_AFTER_S), Recovery().tick),
-            (Every(5.0, FIRST_AFTER_S), recovery.deadlines),
+            (Every(min(recover_every_s, _recover_every_s()), FIRST_AFTER_S), Recovery().tick),
+            (Every(5.0, FIRST_AFTER_S), Deadlines().tick),
             (Every(2.0, FIRST_AFTER_S), Closing().tick),
+            *more,
         ]
 
     def tick(self) -> None:
-        """Run one round of each duty that is due."""
+        """Run one round of each duty that is due; raises only where the connection was lost."""
         for every, duty in self._duties:
             if every.due():
                 self._run(every, duty)
@@ -49,12 +54,59 @@ class Duties:
         try:
             if duty():
                 every.now()
-        except (OperationalError, InterfaceError):
+        except NotInTransaction:
+            every.now()
             raise
-        except Exception:
+        except Exception as error:
+            # Whatever it was, a lock or a time limit of the server's too: while statements work, it is the duty's own.
+            if isinstance(error, (DatabaseError, InterfaceError)) and _broken():
+                every.after(AFTER_LOSS_S)
+                raise
             log.exception("a duty of the claim failed; it is tried again in %s s", AFTER_FAILURE_S)
             every.after(AFTER_FAILURE_S)
+
+    def now(self) -> None:
+        """Make every duty due."""
+        for every, _ in self._duties:
+            every.now()
 
     def wait_s(self) -> float:
         """Seconds until the next duty."""
         return min(every.wait_s() for every, _ in self._duties)
+
+
+def _broken() -> bool:
+    """Whether this thread's connection does not work any more."""
+    here = connections[ALIAS]
+    return here.connection is not None and not here.is_usable()
+
+
+class Upkeep:
+    """The duties of a process that claims in requests: one thread at a time, and no trouble of theirs fails a claim."""
+
+    def __init__(self) -> None:
+        self._duties: Duties | None = None
+        self._lock = threading.Lock()
+
+    def tick(self) -> None:
+        """Run what is due (C35, E8: recovery each second); another thread of this process that is at it suffices."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._duties is None:
+                self._duties = Duties(recover_every_s=1.0)
+            self._duties.tick()
+        except (DatabaseError, InterfaceError) as error:
+            if isinstance(error, NotInTransaction):
+                raise
+            # The claim takes another connection, and says so if there is none.
+            connections[ALIAS].close()
+            log.warning("the duties of the claim lost their connection: %s", str(error).strip())
+        finally:
+            self._lock.release()
+
+    def now(self) -> None:
+        """Make every duty due with the next tick."""
+        with self._lock:
+            self._duties = self._duties or Duties(recover_every_s=1.0)
+            self._duties.now()

@@ -9,6 +9,7 @@ from jobs import codecs
 from jobs.errors import Invalid, JobsError
 from jobs.receipts import Kind
 from jobs.registry import Definition
+from jobs.services import words
 from jobs.store.moves import Fact, Moved, record
 from jobs.store.sql import durable, rows
 
@@ -23,7 +24,8 @@ def stage(definition: Definition, job_id: str, fence: str, name: str, event: str
     if event not in EVENTS:
         raise Invalid(f"an event is one of {', '.join(EVENTS)}", field="event", code="invalid_progress")
     now = {"event": event, "stage": name}
-    return _answer(Fact(job_id, Kind.PROGRESS, {"by": by, "progress": now}, fence, progress=codecs.canonical(now)))
+    return _answer(Fact(words.job_id(job_id), Kind.PROGRESS, {"by": by, "progress": now}, words.fence(fence),
+                        progress=codecs.canonical(now)))
 
 
 def checkpoint(job_id: str, fence: str, number: int, value: Any, by: str) -> Moved:
@@ -32,14 +34,13 @@ def checkpoint(job_id: str, fence: str, number: int, value: Any, by: str) -> Mov
         raise Invalid("must be a whole number above the last checkpoint's", field="seq", code="invalid_checkpoint")
     text = codecs.canonical(value, max_bytes=CHECKPOINT_BYTES)
     hash_ = codecs.digest(text)
-    fact = Fact(job_id, Kind.CHECKPOINT, {"by": by, "checkpoint": number, "hash": hash_.hex()}, fence,
-                checkpoint=(text, number, hash_))
-    return _answer(fact)
+    return _answer(Fact(words.job_id(job_id), Kind.CHECKPOINT, {"by": by, "checkpoint": number, "hash": hash_.hex()},
+                        words.fence(fence), checkpoint=(text, number, hash_)))
 
 
 def next_checkpoint(job_id: str, fence: str, value: Any, by: str) -> int:
     """Keep resume data under the next number; the number."""
-    found = rows("SELECT checkpoint_number FROM jobs_job WHERE id = %s", [job_id])
+    found = rows("SELECT checkpoint_number FROM jobs_job WHERE id = %s", [words.job_id(job_id)])
     number = (found[0][0] if found else 0) + 1
     checkpoint(job_id, fence, number, value, by)
     return number

@@ -6,15 +6,22 @@ claims depend on, and the loops call them all.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from jobs import clock
+from django.db import connections
+
+from jobs import clock, publish
 from jobs.conf import conf
 from jobs.leases import heartbeat_s
 from jobs.store import admission, due
-from jobs.store.moves import Moved
-from jobs.store.sql import durable, rows
+from jobs.store.moves import Answer, Moved
+from jobs.store.sql import ALIAS, NotInTransaction, durable, rows
 
+T = TypeVar("T")
+log = logging.getLogger("jobs.recovery")
 BY = "loop:recovery"
 PROMOTE = 500
 BATCH = 200
@@ -27,9 +34,75 @@ def promote(limit: int = PROMOTE) -> bool:
     return durable(lambda: due.promote(limit)) >= limit
 
 
+def each(found: Sequence[T], work: Callable[[Sequence[T]], list[Answer]]) -> int:
+    """Do `work` on all of these in one transaction, or one by one where one raises; how many moved (DESIGN 4).
+
+    One that cannot be moved, for a hook of the site that raises, say, is left as it is and holds up nobody.
+    """
+    if not found:
+        return 0
+    try:
+        return _moved(durable(lambda: work(found)))
+    except NotInTransaction:
+        raise
+    except Exception:
+        if not connections[ALIAS].is_usable():
+            raise
+    return _one_by_one(found, work)
+
+
+def _one_by_one(found: Sequence[T], work: Callable[[Sequence[T]], list[Answer]]) -> int:
+    moved, left = 0, []
+    for one in found:
+        try:
+            moved += _moved(durable(lambda one=one: work([one])))  # type: ignore[misc]
+        except Exception as error:
+            if not connections[ALIAS].is_usable():
+                raise
+            left.append((one, error))
+    if left:
+        log.error("%d of %d jobs cannot be moved; the first is %s", len(left), len(found), left[0][0],
+                  exc_info=left[0][1])
+    return moved
+
+
+def _moved(answers: Sequence[Answer]) -> int:
+    return sum(isinstance(a, Moved) for a in answers)
+
+
+class Deadlines:
+    """Fails queued jobs past their deadline or out of claims, a batch at a time, round and round."""
+
+    def __init__(self) -> None:
+        self._late, self._spent = due.FIRST_SPOT, due.FIRST
+
+    def tick(self, limit: int = BATCH) -> bool:
+        """One batch of each; true when something was done."""
+        late, spot = durable(lambda: due.late(self._late, limit))
+        self._late = spot or due.FIRST_SPOT
+        spent, after = durable(lambda: due.spent(self._spent, limit))
+        self._spent = after or due.FIRST
+        return each(late, lambda some: due.expire(some, BY)) + each(spent, lambda some: due.exhaust(some, BY)) > 0
+
+
 def deadlines(limit: int = BATCH) -> bool:
-    """Fail queued jobs past their deadline or out of claims; true when something was done."""
-    return bool(durable(lambda: due.expire(limit, BY))) | bool(durable(lambda: due.exhaust(limit, BY)))
+    """One batch from the beginning."""
+    return Deadlines().tick(limit)
+
+
+class Registered:
+    """Resumes jobs that were paused because no live worker knew their type, in a process that registers it (E7)."""
+
+    def __init__(self, types: Sequence[tuple[str, int]], by: str) -> None:
+        self._types, self._by = types, by
+        self._after = due.FIRST
+
+    def tick(self, limit: int = BATCH) -> bool:
+        """One batch; true while there may be more."""
+        found, after = durable(lambda: due.unregistered(self._types, self._after, limit))
+        self._after = after or due.FIRST
+        each(found, lambda some: due.resume(some, self._by))
+        return after is not None
 
 
 class Recovery:
@@ -38,6 +111,7 @@ class Recovery:
     def __init__(self) -> None:
         self._after = due.FIRST
         self._last = clock.monotonic()
+        self._moment: datetime | None = None
         self._hold_until: float | None = None
 
     def tick(self, limit: int = BATCH) -> bool:
@@ -58,14 +132,15 @@ class Recovery:
         grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
         found, after = due.lapsed(grace_us, self._after, limit)
         self._after = after or due.FIRST
-        if not found:
-            return 0
-        return sum(isinstance(a, Moved) for a in durable(lambda: due.lapse(found, grace_us, BY)))
+        return each(found, lambda some: due.lapse(some, grace_us, BY))
 
     def _stand_still(self) -> bool:
         quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
         here, before = clock.monotonic(), self._last
         self._last = here
+        if self._has_jumped(here - before, quiet):
+            self._hold_until = here + quiet
+            return True
         if self._hold_until is not None:
             if here < self._hold_until:
                 return True
@@ -76,6 +151,11 @@ class Recovery:
             self._hold_until = here + quiet
             return True
         return server_age() < timedelta(seconds=quiet)
+
+    def _has_jumped(self, passed_s: float, quiet: float) -> bool:
+        """Whether the database's clock went on by more than the time that passed: every lease looks lapsed then."""
+        before, self._moment = self._moment, clock.now()
+        return before is not None and (self._moment - before).total_seconds() - passed_s > quiet
 
 
 def server_age() -> timedelta:
@@ -101,6 +181,8 @@ class Repair:
         lines, self._tenant = durable(lambda: admission.repair_lines(self._tenant, limit))
         jobs, self._group = durable(lambda: admission.repair_groups(self._group, limit))
         live, self._live = durable(lambda: admission.count_live(self._live or due.FIRST, limit))
+        if lines or jobs:
+            publish.wake_after_commit()
         return bool(lines or jobs or live)
 
 

@@ -30,6 +30,7 @@ from jobs.store.moves import Moved
 
 MAX_SLOTS = 100
 UNKNOWN_TYPE_US = 15_000_000
+START_MS = 500
 US = 1_000_000
 # Turns go on from claim to claim of this process: a cursor of a request's own would always begin at the first tenant.
 _cursors: dict[tuple[int, int | None], dict[Pair, int]] = {}
@@ -173,7 +174,11 @@ def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None) -> 
 
 
 def _start(key: Key, held: Assignment) -> None:
-    answer = assignments.start([(held.job_id, held.id)], actor(key))[0]
+    try:
+        answer = assignments.start([(held.job_id, held.id)], actor(key), patience_ms=START_MS)[0]
+    except assignments.Locked:
+        # The lease is renewed; the next heartbeat says it again.
+        return
     # Two first heartbeats at once: the other one has said it.
     if isinstance(answer, JobsError) and not isinstance(answer, IllegalMove):
         raise answer

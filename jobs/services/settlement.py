@@ -14,23 +14,33 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from jobs.codecs import printable
 from jobs.errors import Conflict
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
+from jobs.services import workers
+from jobs.services.assignments import LOCK_NOT_AVAILABLE, Locked, claim_within
 from jobs.states import Verb
-from jobs.store.claim import Batch, Claimer, claim
+from jobs.store import due
+from jobs.store.claim import Batch, Claimer
 from jobs.store.moves import Answer, apply
-from jobs.store.sql import NotInTransaction, durable
+from jobs.store.sql import NotInTransaction, durable, run, sqlstate
 from jobs.store.verbs import CODE_LIMIT, Move
 
 log = logging.getLogger("jobs.settlement")
 # A36: how often a last settlement is tried before it is left to the lease.
 TRIES = 5
+# How long a settlement waits for a row that somebody holds: a caller's open transaction must not stall a worker.
+PATIENCE_MS = 500
+ALONE_MS = 100
 
 
 class Report(NamedTuple):
-    """One holder's word: this attempt of this job ended so."""
+    """One holder's word: this attempt of this job ended so.
+
+    `unknown` names the `type@version` that its holder does not know: where nobody alive does, the job is paused (E7).
+    """
 
     job_id: str
     fence: str
     outcome: Outcome
+    unknown: str | None = None
 
 
 class SettlementRefused(Conflict):
@@ -40,38 +50,80 @@ class SettlementRefused(Conflict):
 
 
 def settle(reports: Sequence[Report], by: str) -> list[Answer]:
-    """Settle each attempt; refusals (`stale_claim`, ...) stand in their places (E1, E5)."""
+    """Settle each attempt; refusals (`stale_claim`, `job_locked`, ...) stand in their places (E1, E5)."""
     return settle_and_claim(reports, by, None, 0)[0]
 
 
-def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None, slots: int) -> tuple[list[Answer], Batch]:
+def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None,
+                     slots: int) -> tuple[list[Answer], Batch]:
     """Settle what ended and claim for the free slots in one transaction: settle comes before claim (DESIGN 5)."""
-    moves = [_move(report, by) for report in reports]
+    moves = _moves(reports, by)
 
     def work() -> tuple[list[Answer], Batch]:
-        answers = apply(moves) if moves else []
-        return answers, claim(claimer, slots) if claimer is not None and slots > 0 else Batch([])
+        answers = _patiently(moves, PATIENCE_MS) if moves else []
+        return answers, claim_within(claimer, slots) if claimer is not None and slots > 0 else Batch([])
 
     try:
         return durable(work)
-    except (OperationalError, InterfaceError, NotInTransaction):
-        raise
+    except (OperationalError, InterfaceError, NotInTransaction) as error:
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            raise
+        return _free(moves), Batch([], again=slots > 0)
     except DatabaseError:
         if not moves:
             raise
         log.exception("a batch of %d settlements was refused; settling one by one", len(moves))
-        return [_alone(move) for move in moves], Batch([])
+        return [_alone(move) for move in moves], Batch([], again=slots > 0)
+
+
+def settle_free(reports: Sequence[Report], by: str) -> list[Answer]:
+    """Settle those whose rows nobody holds at this moment; the others are answered Locked at once."""
+    return _free(_moves(reports, by))
+
+
+def _free(moves: Sequence[Move]) -> list[Answer]:
+    def work() -> list[Answer]:
+        free = due.unlocked([m.job_id for m in moves])
+        mine = [m for m in moves if m.job_id in free]
+        answers = iter(_patiently(mine, ALONE_MS) if mine else [])
+        return [next(answers) if m.job_id in free else Locked() for m in moves]
+
+    try:
+        return durable(work)
+    except (OperationalError, InterfaceError, NotInTransaction) as error:
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            raise
+    except DatabaseError:
+        log.exception("a batch of %d settlements was refused; settling one by one", len(moves))
+    return [_alone(move) for move in moves]
+
+
+def _patiently(moves: Sequence[Move], patience_ms: int) -> list[Answer]:
+    run(f"SET LOCAL lock_timeout = {int(patience_ms)}")
+    return apply(moves)
 
 
 def _alone(move: Move) -> Answer:
     try:
-        return durable(lambda: apply([move]))[0]
-    except (OperationalError, InterfaceError, NotInTransaction):
-        raise
+        return durable(lambda: _patiently([move], ALONE_MS))[0]
+    except (OperationalError, InterfaceError, NotInTransaction) as error:
+        if sqlstate(error) != LOCK_NOT_AVAILABLE:
+            raise
+        return Locked()
     except DatabaseError:
         # Its words are for the log alone: they may quote rows.
         log.exception("the settlement of job %s was refused", move.job_id)
         return SettlementRefused()
+
+
+def _moves(reports: Sequence[Report], by: str) -> list[Move]:
+    unknown = {r.unknown for r in reports if r.unknown is not None}
+    nobodys = unknown - workers.known_types() if unknown else set()
+    return [_pause(r, by) if r.unknown in nobodys else _move(r, by) for r in reports]
+
+
+def _pause(report: Report, by: str) -> Move:
+    return Move(report.job_id, Verb.PAUSE, by=by, fence=report.fence, reason="unregistered_type")
 
 
 def _move(report: Report, by: str) -> Move:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import uuid
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from jobs import clock
 from jobs.conf import conf, registry
-from jobs.errors import Invalid, NotFound
+from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
 from jobs.services import tenancy
 from jobs.store import lookup
 
@@ -26,6 +27,7 @@ US = 1_000_000
 _PRINTABLE = re.compile(r"[\x20-\x7e]{1,200}\Z")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\Z")
+JobId = str | uuid.UUID
 RESERVED = frozenset({"dead-letters", "batch", "events", "stats", "bulk", "schema", "docs"})
 
 
@@ -59,6 +61,25 @@ def made(workspace: str | None, tenant: str) -> Place:
     """The same once the tenant is there: made now, after every refusal and before the first job (E3)."""
     tenancy.tenant(tenancy.workspace(workspace), tenant, make=True)
     return place(workspace, tenant)
+
+
+def job_id(value: Any) -> str:
+    """The id of a job as rows spell it, from a UUID or its text; raises JobNotFound.
+
+    Before any statement: what the database cannot read would poison the caller's transaction.
+    """
+    try:
+        return str(uuid.UUID(str(value)))
+    except ValueError:
+        raise JobNotFound() from None
+
+
+def fence(value: Any) -> str:
+    """The id of an attempt as rows spell it; raises StaleFence, since one that cannot be is never the live one."""
+    try:
+        return str(uuid.UUID(str(value)))
+    except ValueError:
+        raise StaleFence() from None
 
 
 def check_registered(job_id: str) -> None:
@@ -147,9 +168,9 @@ def span_ms(value: float | None, field: str) -> int | None:
 
 
 def moment(value: datetime | None, field: str) -> datetime | None:
-    """A moment with a time zone, within what a database can keep."""
+    """A moment with a time zone, until 2199: the database counts microseconds exactly up to 2255 (2**53)."""
     if value is None:
         return None
-    if not isinstance(value, datetime) or value.tzinfo is None or not 1970 <= value.year <= 9000:
-        raise Invalid("must be a moment with a time zone, between 1970 and 9000", field=field, code=f"invalid_{field}")
+    if not isinstance(value, datetime) or value.tzinfo is None or not 1970 <= value.year < 2200:
+        raise Invalid("must be a moment with a time zone, from 1970 to 2199", field=field, code=f"invalid_{field}")
     return value

@@ -6,9 +6,12 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 
 from jobs.clock import Now
 from jobs.models import Worker
+
+LIVE_FOR = timedelta(seconds=60)
 
 
 def register(name: str, slots: int, worker_groups: Sequence[str], queues: Sequence[str],
@@ -28,3 +31,9 @@ def seen(worker_id: uuid.UUID, running: int) -> None:
 def stopped(worker_id: uuid.UUID) -> None:
     """It ended in order."""
     Worker.objects.filter(pk=worker_id, stopped_at=None).update(stopped_at=Now(), running=0)
+
+
+def known_types() -> set[str]:
+    """Every `type@version` that some live worker can run."""
+    live = Worker.objects.filter(stopped_at=None, seen_at__gt=Now() - LIVE_FOR)
+    return {name for types in live.values_list("types", flat=True) for name in types}

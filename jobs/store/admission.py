@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from django.db import transaction
 
+from jobs import publish
 from jobs.states import Gate
 from jobs.store.sql import array, durable, packed, rows, run
 
@@ -91,12 +92,14 @@ _EMPTY = """NOT EXISTS (SELECT 1 FROM jobs_job job WHERE job.state = 'queued' AN
 # Enqueues that could not see each other open a line each: one is enough, and many hide the tenants behind them.
 _DOUBLED = """EXISTS (SELECT 1 FROM jobs_claim_line d WHERE d.worker_group = line.worker_group AND d.queue = line.queue
     AND d.tenant_id = line.tenant_id AND d.id < line.id)"""
-_CLOSABLE = f"SELECT s.id, s.closable FROM (SELECT line.id, {_EMPTY} OR {_DOUBLED} AS closable FROM jobs_claim_line line" \
+_CLOSABLE = f"SELECT s.id, s.closable FROM (SELECT line.id, {_EMPTY} OR {_DOUBLED} AS closable" \
+    " FROM jobs_claim_line line" \
     " WHERE line.id > %s ORDER BY line.id LIMIT {limit}) s ORDER BY s.id"
 _TRY_BUCKETS = f"""SELECT u.id FROM (SELECT line.id, {_BUCKET.replace('u.', 'line.')} AS b FROM jobs_claim_line line
     WHERE line.id = ANY({array('bigint')})) u
-    JOIN (SELECT s.b, pg_try_advisory_xact_lock(3, s.b) AS mine FROM (SELECT DISTINCT {_BUCKET.replace('u.', 'line.')} AS b
-        FROM jobs_claim_line line WHERE line.id = ANY({array('bigint')}) ORDER BY 1) s OFFSET 0) k ON k.b = u.b AND k.mine"""
+    JOIN (SELECT s.b, pg_try_advisory_xact_lock(3, s.b) AS mine
+        FROM (SELECT DISTINCT {_BUCKET.replace('u.', 'line.')} AS b FROM jobs_claim_line line
+            WHERE line.id = ANY({array('bigint')}) ORDER BY 1) s OFFSET 0) k ON k.b = u.b AND k.mine"""
 _CLOSE = f"""DELETE FROM jobs_claim_line line WHERE line.id IN (
     SELECT x.id FROM jobs_claim_line x WHERE x.id = ANY({array('bigint')}) FOR UPDATE SKIP LOCKED)
     AND ({_EMPTY} OR {_DOUBLED})"""
@@ -142,7 +145,8 @@ def park(pair: tuple[str, str], tenants: Sequence[int]) -> None:
 
 def hold(job_ids: Sequence[str]) -> None:
     """Take jobs of full groups, locked by us, out of the claim index."""
-    run(f"UPDATE jobs_job SET gate = 'exclusive' WHERE id = ANY({array('uuid')}) AND state = 'queued'", [packed(job_ids)])
+    sql = f"UPDATE jobs_job SET gate = 'exclusive' WHERE id = ANY({array('uuid')}) AND state = 'queued'"
+    run(sql, [packed(job_ids)])
 
 
 # -- ends of attempts -------------------------------------------------------------------------------------
@@ -174,15 +178,18 @@ def release(ended: Sequence[Ended]) -> None:
     names |= {group_key(scope, *g) for g in groups for scope in ("tenant", "workspace")}
     rows(_WAIT, [packed(sorted(names))])
     lines = release_held(sorted(groups))
-    run(_UNPARK, [packed(sorted({r.tenant_id for r in ended}))])
+    unparked = run(_UNPARK, [packed(sorted({r.tenant_id for r in ended}))])
     open_lines(lines)
+    if lines or unparked:
+        publish.wake_after_commit()
 
 
 def release_held(groups: Sequence[Group]) -> list[Line]:
     """Let as many held jobs of each group into the claim index as it has room for; the lines to open for them."""
     if not groups:
         return []
-    columns = [packed([g.workspace_id for g in groups]), packed([g.tenant_id for g in groups]), [g.name for g in groups]]
+    columns = [packed([g.workspace_id for g in groups]), packed([g.tenant_id for g in groups]),
+               [g.name for g in groups]]
     free = [(Group(*f[:3]), f[3], f[4]) for f in rows(_FREE, columns) if f[4] > 0]
     lines: list[Line] = []
     for scope in ("tenant", "workspace"):
@@ -239,14 +246,16 @@ def gates(groups: Sequence[Group | None]) -> list[str | None]:
     return answers
 
 
-_PARKED = """SELECT DISTINCT s.tenant_id, s.workspace_id FROM (SELECT line.tenant_id, line.workspace_id FROM jobs_claim_line line
+_PARKED = """SELECT DISTINCT s.tenant_id, s.workspace_id FROM (
+    SELECT line.tenant_id, line.workspace_id FROM jobs_claim_line line
     WHERE line.parked = 'cap' AND line.tenant_id > %s ORDER BY line.tenant_id LIMIT {limit}) s ORDER BY s.tenant_id"""
 _CAPS = f"""SELECT u.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency)
     FROM unnest({array('bigint')}, {array('bigint')}) u(tenant_id, workspace_id) {_LIMITS.format(t='u')}"""
 _HELD_GROUPS = """WITH RECURSIVE g AS (
     (SELECT tenant_id, exclusive_group, workspace_id FROM jobs_job WHERE gate = 'exclusive'
         AND (tenant_id, exclusive_group) > (%s, %s) ORDER BY tenant_id, exclusive_group LIMIT 1)
-    UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL (SELECT j.tenant_id, j.exclusive_group, j.workspace_id FROM jobs_job j
+    UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL (
+        SELECT j.tenant_id, j.exclusive_group, j.workspace_id FROM jobs_job j
         WHERE j.gate = 'exclusive' AND (j.tenant_id, j.exclusive_group) > (g.tenant_id, g.exclusive_group)
         ORDER BY j.tenant_id, j.exclusive_group LIMIT 1) n)
     SELECT workspace_id, tenant_id, exclusive_group FROM g LIMIT {limit}"""
@@ -290,7 +299,7 @@ _EXCESS_JOBS = """SELECT id::text FROM jobs_job WHERE exclusive_group IS NOT NUL
 
 
 def hold_excess(workspace_id: int, limit: int) -> int:
-    """Send up to `limit` jobs of over-full groups of a workspace behind their gate, the last in line first; how many."""
+    """Send up to `limit` jobs of a workspace's over-full groups behind their gate, the last first; how many."""
     held = 0
     for _, tenant, name, over in rows(_EXCESS, [workspace_id]):
         sql = _EXCESS_JOBS.format(tenant="AND tenant_id = %s" if tenant is not None else "",
@@ -305,7 +314,7 @@ def hold_excess(workspace_id: int, limit: int) -> int:
 
 
 # Live attempts that a cap does not count: they were claimed before it was set, or under another scope.
-_UNCOUNTED = f"""SELECT u.job_id::text, u.attempt_id, u.name FROM (
+_UNCOUNTED = """SELECT u.job_id::text, u.attempt_id, u.name FROM (
         SELECT s.*, 'tenant:' || s.tenant_id AS name FROM s
         WHERE coalesce(s.own_cap, s.ws_cap) IS NOT NULL
         UNION ALL
@@ -314,10 +323,13 @@ _UNCOUNTED = f"""SELECT u.job_id::text, u.attempt_id, u.name FROM (
     WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
         AND c.cap_key = hashtextextended(u.name, 0))"""
 _LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.exclusive_group,
-        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_GROUP_MAX} AS group_max, {_GROUP_SCOPE} AS scope
-    FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}} ORDER BY x.job_id LIMIT {{limit}}) a
+        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_GROUP_MAX} AS group_max,
+        {_GROUP_SCOPE} AS scope
+    FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}}
+        ORDER BY x.job_id LIMIT {{limit}}) a
     JOIN jobs_job job ON job.id = a.job_id {_LIMITS.format(t='job')}"""
-_LOCK_HELD = f"""SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')}) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"""
+_LOCK_HELD = f"""SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')}) ORDER BY id
+    FOR NO KEY UPDATE SKIP LOCKED"""
 _COUNT = "INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT u.attempt_id, hashtextextended(u.name, 0) FROM (" \
     "WITH s AS ({live}) {uncounted}) u ON CONFLICT DO NOTHING"
 

@@ -76,7 +76,8 @@ class Claimer:
         """The pairs in the order in which this claim serves them: as given, or drawn by the queues' weights."""
         if self.strict or len(self.pairs) < 2:
             return list(self.pairs)
-        return sorted(self.pairs, key=lambda p: random.random() ** (1.0 / max(1, self.weights.get(p[1], 1))), reverse=True)
+        drawn = {p: random.random() ** (1.0 / max(1, self.weights.get(p[1], 1))) for p in self.pairs}
+        return sorted(self.pairs, key=drawn.__getitem__, reverse=True)
 
 
 @dataclass(slots=True)
@@ -183,8 +184,11 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
         found.setdefault(n, {}).setdefault(line[2], _Line(*line))
         count[n] = count.get(n, 0) + 1
-    return {n: (sorted(by.values(), key=lambda x, a=cursors[n - 1]: (x.tenant_id <= a, x.tenant_id)),  # type: ignore[misc]
-                count[n] >= limit) for n, by in found.items()}
+    return {n: (_in_turn(by.values(), cursors[n - 1]), count[n] >= limit) for n, by in found.items()}
+
+
+def _in_turn(lines: Iterable[_Line], after: int) -> list[_Line]:
+    return sorted(lines, key=lambda x: (x.tenant_id <= after, x.tenant_id))
 
 
 def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: _Picked) -> None:
@@ -291,15 +295,16 @@ def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
     return picked.query.sql_with_params()
 
 
-def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int, picked: _Picked) -> list[tuple[str, int, str | None]]:
+def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int,
+                picked: _Picked) -> list[tuple[str, int, str | None]]:
     # Literal limits: with a parameter there a cached plan may take a tenth of the table for granted.
     inner, inner_params = _candidate_sql(share)
     extra, extra_params = _narrowed(claimer, picked)
     if extra:
         inner = inner.replace(" ORDER BY ", f"{extra} ORDER BY ", 1)
     line = f"unnest({array('bigint')}) WITH ORDINALITY u(tenant_id, n)"
-    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group FROM (SELECT u.n, u.tenant_id, %s::text AS worker_group,"
-           f" %s::text AS queue FROM {line} OFFSET 0) line CROSS JOIN LATERAL ({inner}) c")
+    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group FROM (SELECT u.n, u.tenant_id,"
+           f" %s::text AS worker_group, %s::text AS queue FROM {line} OFFSET 0) line CROSS JOIN LATERAL ({inner}) c")
     return rows(sql, [pair[0], pair[1], packed(tenants), *inner_params, *extra_params])  # type: ignore[return-value]
 
 

@@ -7,7 +7,9 @@ that cannot be moved hides nothing behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
+from jobs import publish
 from jobs.states import Gate, Verb
 from jobs.store import admission, moves
 from jobs.store.admission import Group
@@ -33,17 +35,22 @@ def promote(limit: int) -> int:
     if ready:
         run(_OPEN_GATE.format(gate="NULL"), [packed([r[0] for r in ready])])
         admission.open_lines([(r[1], r[2], r[3], r[4]) for r in ready])
+        publish.wake_after_commit()
     return len(due)
 
 
 _LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * interval '1 microsecond'
     FROM jobs_attempt WHERE ended_at IS NULL AND job_id > %s::uuid ORDER BY job_id LIMIT {limit}"""
 # Jobs before attempts, as everybody locks; the attempt's lock keeps a late heartbeat from renewing under us.
-_LOCK_JOBS = "SELECT id::text FROM jobs_job WHERE id = ANY(" + array("uuid") + ") ORDER BY id FOR NO KEY UPDATE SKIP LOCKED"
+_LOCK_JOBS = (f"SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')})"
+              " ORDER BY id FOR NO KEY UPDATE SKIP LOCKED")
 _LOCK_LAPSED = """SELECT job_id::text, id::text FROM jobs_attempt WHERE id = ANY({ids}) AND job_id = ANY({jobs})
-    AND ended_at IS NULL AND lease_until < jobs_now() - {grace} * interval '1 microsecond' FOR NO KEY UPDATE SKIP LOCKED"""
+    AND ended_at IS NULL AND lease_until < jobs_now() - {grace} * interval '1 microsecond'
+    FOR NO KEY UPDATE SKIP LOCKED"""
 
 FIRST = "00000000-0000-0000-0000-000000000000"
+Spot = tuple[datetime, str]  # deadline, job: where the look at passed deadlines goes on
+FIRST_SPOT: Spot = (datetime.min.replace(tzinfo=UTC), FIRST)
 
 
 def lapsed(grace_us: int, after: str, limit: int) -> tuple[list[tuple[str, str]], str | None]:
@@ -57,7 +64,7 @@ def lapsed(grace_us: int, after: str, limit: int) -> tuple[list[tuple[str, str]]
 
 def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[moves.Answer]:
     """End these attempts, as far as they are still lapsed when locked (C35, E4)."""
-    mine = [r[0] for r in rows(_LOCK_JOBS, [packed([job for job, _ in found])])]
+    mine = unlocked([job for job, _ in found])
     if not mine:
         return []
     sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
@@ -65,33 +72,78 @@ def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[move
     return moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late])
 
 
-_LATE = """SELECT id::text FROM jobs_job WHERE state = 'queued' AND deadline_at IS NOT NULL AND deadline_at <= jobs_now()
-    ORDER BY deadline_at, id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
-_SPENT = "SELECT id::text FROM jobs_job WHERE gate = 'spent' ORDER BY id LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"
+_LATE = """SELECT deadline_at, id::text FROM jobs_job WHERE state = 'queued' AND deadline_at IS NOT NULL
+    AND deadline_at <= jobs_now() AND (deadline_at, id) > (%s::timestamptz, %s::uuid)
+    ORDER BY deadline_at, id LIMIT {limit}"""
+_SPENT = "SELECT id::text FROM jobs_job WHERE gate = 'spent' AND id > %s::uuid ORDER BY id LIMIT {limit}"
+# Judged by what the lock shows; by id alone, so that no partial index of a backlog is offered.
+_LOCK_DUE = f"""WITH mine AS MATERIALIZED (SELECT id, state, reason, gate, deadline_at FROM jobs_job
+    WHERE id = ANY({array('uuid')}) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) SELECT id::text FROM mine WHERE """
 
 
-def expire(limit: int, by: str) -> list[moves.Answer]:
-    """Fail queued jobs whose deadline has passed (C21)."""
-    return moves.apply([Move(r[0], Verb.EXPIRE, by=by) for r in rows(_LATE.format(limit=int(limit)))])
+def late(after: Spot, limit: int) -> tuple[list[str], Spot | None]:
+    """Queued jobs whose deadline has passed, and where to go on (None: done)."""
+    found = rows(_LATE.format(limit=int(limit)), list(after))
+    return [r[1] for r in found], (found[-1][0], found[-1][1]) if len(found) == limit else None
 
 
-def exhaust(limit: int, by: str) -> list[moves.Answer]:
-    """Fail queued jobs that have used up their claims (E4)."""
-    return moves.apply([Move(r[0], Verb.EXHAUST, by=by) for r in rows(_SPENT.format(limit=int(limit)))])
+def spent(after: str, limit: int) -> tuple[list[str], str | None]:
+    """Queued jobs that have used up their claims, and where to go on (None: done)."""
+    found = [r[0] for r in rows(_SPENT.format(limit=int(limit)), [after])]
+    return found, found[-1] if len(found) == limit else None
 
 
-_EXTEND = """WITH live AS MATERIALIZED (SELECT a.id, a.job_id FROM jobs_attempt a WHERE a.id = ANY({ids}) AND a.ended_at IS NULL),
+def expire(found: Sequence[str], by: str) -> list[moves.Answer]:
+    """Fail these, as far as their deadline has still passed when locked (C21)."""
+    mine = rows(_LOCK_DUE + "state = 'queued' AND deadline_at <= jobs_now()", [packed(found)])
+    return moves.apply([Move(r[0], Verb.EXPIRE, by=by) for r in mine])
+
+
+def exhaust(found: Sequence[str], by: str) -> list[moves.Answer]:
+    """Fail these, as far as their claims are still used up when locked (E4)."""
+    return moves.apply([Move(r[0], Verb.EXHAUST, by=by) for r in rows(_LOCK_DUE + "gate = 'spent'", [packed(found)])])
+
+
+_UNREGISTERED = f"""SELECT id::text FROM jobs_job WHERE state = 'paused' AND reason = 'unregistered_type'
+    AND (type, version) IN (SELECT * FROM unnest({array('text')}, {array('int')}))
+    AND id > %s::uuid ORDER BY id LIMIT {{limit}}"""
+
+
+def unregistered(types: Sequence[tuple[str, int]], after: str, limit: int) -> tuple[list[str], str | None]:
+    """Jobs of these types that were paused because nobody knew them, and where to go on (None: done)."""
+    known = [packed([t for t, _ in types]), packed([v for _, v in types])]
+    found = [r[0] for r in rows(_UNREGISTERED.format(limit=int(limit)), [*known, after])]
+    return found, found[-1] if len(found) == limit else None
+
+
+def resume(found: Sequence[str], by: str) -> list[moves.Answer]:
+    """Resume these, as far as they are still paused for that reason alone when locked (E7)."""
+    mine = rows(_LOCK_DUE + "state = 'paused' AND reason = 'unregistered_type'", [packed(found)])
+    return moves.apply([Move(r[0], Verb.RESUME, by=by, reason="registered") for r in mine])
+
+
+def unlocked(job_ids: Sequence[str]) -> set[str]:
+    """Lock those of these jobs that nobody holds; which."""
+    return {r[0] for r in rows(_LOCK_JOBS, [packed(job_ids)])}
+
+
+_EXTEND = """WITH live AS MATERIALIZED (
+        SELECT a.id, a.job_id FROM jobs_attempt a WHERE a.id = ANY({ids}) AND a.ended_at IS NULL),
     mine AS MATERIALIZED (SELECT a.id FROM jobs_attempt a WHERE a.id IN (SELECT id FROM live) AND a.ended_at IS NULL
         FOR NO KEY UPDATE SKIP LOCKED),
-    beat AS (UPDATE jobs_attempt a SET lease_until = greatest(a.lease_until, jobs_now() + job.lease_ms * interval '1 millisecond')
-        FROM mine, jobs_job job WHERE a.id = mine.id AND job.id = a.job_id AND (NOT job.strict_lease OR a.lease_until > jobs_now())
+    beat AS (UPDATE jobs_attempt a
+        SET lease_until = greatest(a.lease_until, jobs_now() + job.lease_ms * interval '1 millisecond')
+        FROM mine, jobs_job job WHERE a.id = mine.id AND job.id = a.job_id
+            AND (NOT job.strict_lease OR a.lease_until > jobs_now())
         RETURNING a.id, a.lease_until)
-    SELECT live.id::text, job.state, job.abort_reason, beat.lease_until, NOT job.strict_lease OR beat.id IS NOT NULL OR mine.id IS NULL
-    FROM live JOIN jobs_job job ON job.id = live.job_id LEFT JOIN beat ON beat.id = live.id LEFT JOIN mine ON mine.id = live.id"""
+    SELECT live.id::text, job.state, job.abort_reason, beat.lease_until,
+        NOT job.strict_lease OR beat.id IS NOT NULL OR mine.id IS NULL
+    FROM live JOIN jobs_job job ON job.id = live.job_id LEFT JOIN beat ON beat.id = live.id
+        LEFT JOIN mine ON mine.id = live.id"""
 
 
 def extend(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Renew these leases; for each attempt that is still live: its job's state and the pending abort's reason (A45, E8).
+    """Renew these leases; for each attempt that is still live: its job's state and a pending abort's reason (A45, E8).
 
     Touches attempts alone and skips locked ones: whoever holds one is ending or renewing it at this moment.
     """

@@ -35,7 +35,8 @@ OWN = frozenset({"id", "input", "input_hash", "fingerprint", "body"})
 _FREE_TEXT = frozenset({"subject"})
 
 _DEFAULTS = {
-    "state": "'queued'", "available_at": "s.due", "gate": "CASE WHEN s.due > jobs_now() THEN 'scheduled' ELSE s.held END",
+    "state": "'queued'", "available_at": "s.due",
+    "gate": "CASE WHEN s.due > jobs_now() THEN 'scheduled' ELSE s.held END",
     "created_at": "jobs_now()", "claims": "0", "chain": "1", "chain_claims": "0", "failures": "0", "lapses": "0",
     "releases": "0", "interruptions": "0", "pauses": "0", "checkpoint_number": "0", "revision": "1", "number": "1",
     "head": chain_hash(f"'\\x{ZERO.hex()}'::bytea", "s.id", "1", Kind.ENQUEUED.value, "s.body"),
@@ -115,7 +116,8 @@ def _sql(own: tuple[str, ...]) -> str:
         f"WITH v AS MATERIALIZED (SELECT * FROM unnest({unnest}) AS v({', '.join(own)})),"
         f" s AS MATERIALIZED (SELECT t.*, CASE WHEN t.at_us IS NOT NULL"
         f" THEN timestamptz 'epoch' + t.at_us * interval '1 microsecond'"
-        f" ELSE jobs_now() + t.after_us * interval '1 microsecond' END AS due FROM (SELECT {', '.join(read)} FROM v) t),"
+        f" ELSE jobs_now() + t.after_us * interval '1 microsecond' END AS due"
+        f" FROM (SELECT {', '.join(read)} FROM v) t),"
         f" j AS (INSERT INTO jobs_job ({', '.join([*COLUMNS, *_DEFAULTS])})"
         f" SELECT {', '.join([*(f's.{c}' for c in COLUMNS), *_DEFAULTS.values()])} FROM s ON CONFLICT DO NOTHING"
         f" RETURNING id, head, gate, workspace_id, worker_group, queue, tenant_id),"

@@ -20,7 +20,8 @@ class Hit(NamedTuple):
     input_hash: bytes
 
 
-_HITS = f"""SELECT u.n, job.id::text, job.external_id, job.idempotency_key, job.fingerprint, job.type, job.version, job.input_hash
+_HITS = f"""SELECT u.n, job.id::text, job.external_id, job.idempotency_key, job.fingerprint, job.type, job.version,
+        job.input_hash
     FROM unnest({array('bigint')}, {array('text')}) WITH ORDINALITY u(tenant_id, name, n) JOIN jobs_job job
     ON job.tenant_id = u.tenant_id AND job.{{column}} = u.name"""
 
@@ -67,12 +68,14 @@ def lock_targets(targets: Sequence[tuple[int, str]]) -> None:
 
 def next_generation(target_id: int) -> int:
     """Raise the generation of a locked target."""
-    return int(rows("UPDATE jobs_target SET generation = generation + 1 WHERE id = %s RETURNING generation", [target_id])[0][0])
+    sql = "UPDATE jobs_target SET generation = generation + 1 WHERE id = %s RETURNING generation"
+    return int(rows(sql, [target_id])[0][0])
 
 
 def active_of_target(target_id: int, before: int) -> list[str]:
     """Active jobs of the target with an older generation."""
-    return [r[0] for r in rows("SELECT id::text FROM jobs_job WHERE target_id = %s AND ended_at IS NULL AND generation < %s"
+    return [r[0] for r in rows("SELECT id::text FROM jobs_job WHERE target_id = %s AND ended_at IS NULL"
+                               " AND generation < %s"
                                " ORDER BY id", [target_id, before])]
 
 

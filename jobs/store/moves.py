@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs import publish
+from jobs.clock import EPOCH
 from jobs.errors import JobNotFound, JobsError, StaleFence
 from jobs.outcomes import END_OF, Completed, Failed
 from jobs.receipts import Kind, body_text
@@ -97,7 +98,8 @@ def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
 def _lock(moves: Sequence[Move]) -> tuple[dict[str, Row], datetime]:
     lean = all(m.verb in _SHORT and m.revision is None for m in moves)
     found = rows(_LOCK.format(columns=_LEAN if lean else _FULL), [packed([m.job_id for m in moves])])
-    return {r[1]: Row._make(r[1:]) if not lean else Row(*r[1:]) for r in found}, found[0][0] if found else None  # type: ignore[return-value]
+    # No row, no moment: there is nothing to decide then.
+    return {r[1]: Row(*r[1:]) for r in found}, found[0][0] if found else EPOCH
 
 
 def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None], release: bool) -> None:
@@ -199,7 +201,8 @@ def _record(fact: Fact) -> Answer:
         values.append(fact.checkpoint[1])
     found = rows(
         f"WITH v AS (SELECT %s::text AS body, %s::uuid AS id),"
-        f" j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM v WHERE {guard} RETURNING job.*, v.body AS receipt_body),"
+        f" j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM v WHERE {guard}"
+        f" RETURNING job.*, v.body AS receipt_body),"
         f" r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)"
         f" SELECT id, number, '{fact.kind.value}', jobs_now(), receipt_body, head FROM j)"
         f" SELECT id::text, state, revision, number FROM j", params + values)

@@ -44,10 +44,12 @@ def _cursor() -> Any:
 def plan_once(connection: Any, **_: Any) -> None:
     """For a new connection that prepares: plans are made once, not for every call (a `connection_created` receiver).
 
-    Left to itself the server finds the general plan dearer by estimate, and plans anew for longer than it runs.
+    Left to itself the server finds the general plan dearer by estimate, and plans anew for longer than it runs. The
+    setting stays with the connection; Django's own statements are never prepared and do not notice.
     """
     raw = connection.connection
-    if connection.alias == ALIAS and getattr(raw, "prepare_threshold", None) is not None and not hasattr(raw, "jobs_plans_once"):
+    prepares = connection.alias == ALIAS and getattr(raw, "prepare_threshold", None) is not None
+    if prepares and not hasattr(raw, "jobs_plans_once"):
         with connection.cursor() as cursor:
             cursor.execute("SET plan_cache_mode = force_generic_plan")
         raw.jobs_plans_once = True

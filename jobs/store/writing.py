@@ -72,7 +72,8 @@ def write(changes: Sequence[Change]) -> dict[str, Written]:
     groups: dict[Shape, list[Change]] = defaultdict(list)
     for change in changes:
         groups[_shape(change)].append(change)
-    return {w.id: w for shape, group in groups.items() for w in map(Written._make, rows(_sql(shape), _params(shape, group)))}
+    found = (row for shape, group in groups.items() for row in rows(_sql(shape), _params(shape, group)))
+    return {row[0]: Written._make(row) for row in found}
 
 
 def _shape(c: Change) -> Shape:
@@ -117,7 +118,8 @@ def _sql(shape: Shape) -> str:
                          " RETURNING cap.attempt_id)")
     if shape.artifact:
         parts.append("f AS (INSERT INTO jobs_artifact (job_id, value, hash, created_at)"
-                     " SELECT j.id, v.artifact, decode(v.artifact_hash, 'hex'), jobs_now() FROM j JOIN v ON v.id = j.id)")
+                     " SELECT j.id, v.artifact, decode(v.artifact_hash, 'hex'), jobs_now()"
+                     " FROM j JOIN v ON v.id = j.id)")
     if shape.letter:
         parts.append(_LETTER)
     if shape.verb is Verb.REQUEUE:
@@ -171,7 +173,8 @@ def _job(shape: Shape, kind: str) -> str:
         guard += " AND EXISTS (SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = v.id AND d.resolved_at IS NULL)"
     fence = "v.fence" if shape.fenced else "NULL::uuid"
     return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
-            f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id, job.type,"
+            f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id,"
+            f" job.type,"
             f" job.exclusive_group,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 

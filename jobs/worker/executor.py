@@ -19,7 +19,7 @@ from jobs.errors import Invalid, JobError, JobsError
 from jobs.outcomes import Completed, Failed, Interrupted, Outcome, storable
 from jobs.registry import Definition
 from jobs.services import settlement
-from jobs.services.assignments import Answer, Claimed
+from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.worker.context import Run, Stopped
 
 log = logging.getLogger("jobs.worker")
@@ -61,6 +61,9 @@ class Commit:
         if self.over or self._run.stop_reason in TOO_LATE:
             raise JobsError("commit() came too late.", code="too_late")
         answer = self._settle()
+        # Somebody's open transaction holds the row: nothing else is to be done here than to ask again.
+        while isinstance(answer, Locked) and self._run.stop_reason not in TOO_LATE and not self.over:
+            answer = self._settle()
         if isinstance(answer, JobsError):
             raise answer
         self.committed = self._run.settled = True

@@ -5,12 +5,14 @@ Taking an end out of the slots and putting it here cannot fail, so no trouble wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from jobs import clock
 from jobs.errors import JobsError
 from jobs.outcomes import Failed, Outcome
 from jobs.services import settlement
-from jobs.services.assignments import Answer, Claimed
+from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
 from jobs.worker.executor import Published, Spoilt
 from jobs.worker.output import Output
@@ -18,6 +20,8 @@ from jobs.worker.plan import Tally
 from jobs.worker.slots import Slots, facts
 
 BATCH = 500
+# When to look again at a row that somebody holds.
+LOCKED_S = 1.0
 Kept = tuple[Claimed, Report]
 
 
@@ -28,22 +32,36 @@ class Reports:
         self._slots, self._by, self._output, self._tally = slots, by, output, tally
         self._kept: list[Kept] = []
         self._spoilt: list[tuple[Claimed, Spoilt]] = []
+        # Their rows are held by somebody's open transaction: they wait aside and hold up nobody.
+        self._locked: list[Kept] = []
+        self._locked_spoilt: list[tuple[Claimed, Spoilt]] = []
+        self._unlocks = clock.Every(LOCKED_S)
         # After a surprise, one at a time: a report that cannot be settled must not hold up the others.
         self.alone = False
         # Live attempts that nobody here will end: they are not strays to be given back, their leases decide.
         self._left: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._kept) + len(self._spoilt)
+        return len(self._kept) + len(self._spoilt) + len(self._locked) + len(self._locked_spoilt)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to settle now."""
+        return bool(self._kept)
+
+    def wait_s(self) -> float:
+        """Seconds until something that waits aside is looked at again."""
+        return self._unlocks.wait_s() if self._locked or self._locked_spoilt else math.inf
 
     @property
     def fences(self) -> list[str]:
         """The attempts that wait to be settled, or for their leases."""
-        return [*(r.fence for _, r in self._kept), *(job.fence for job, _ in self._spoilt), *self._left]
+        waiting = [job.fence for job, _ in [*self._spoilt, *self._locked_spoilt]]
+        return [*(r.fence for _, r in [*self._kept, *self._locked]), *waiting, *self._left]
 
-    def add(self, job: Claimed, outcome: Outcome) -> None:
-        """An end without a handler."""
-        self._kept.append((job, Report(job.id, job.fence, outcome)))
+    def add(self, job: Claimed, outcome: Outcome, unknown: str | None = None) -> None:
+        """An end without a handler; `unknown` names the type that nobody here knows."""
+        self._kept.append((job, Report(job.id, job.fence, outcome, unknown)))
 
     def gather(self) -> bool:
         """Take what ended out of the slots; whether something had."""
@@ -61,7 +79,12 @@ class Reports:
 
     def next(self) -> list[Kept]:
         """What to settle now, and what `settled` expects answers for."""
+        if self._unlocks.due():
+            self._spoilt += self._locked_spoilt
+            self._locked_spoilt = []
+            self._settle_locked()
         self._settle_spoilt()
+        self.alone = self.alone and bool(self._kept)
         return self._kept[: 1 if self.alone else BATCH]
 
     def drop(self) -> list[Claimed]:
@@ -75,8 +98,14 @@ class Reports:
         """These have been answered for."""
         del self._kept[: len(reports)]
         self.alone = self.alone and bool(self._kept)
+        self._heard(reports, answers)
+
+    def _heard(self, reports: Sequence[Kept], answers: Sequence[Answer]) -> None:
         for (job, report), answer in zip(reports, answers, strict=True):
-            if isinstance(answer, JobsError):
+            if isinstance(answer, Locked):
+                self._locked.append((job, report))
+                self._unlocks.after(LOCKED_S)
+            elif isinstance(answer, JobsError):
                 self._tally.other += 1
                 if answer.reason_code == settlement.SettlementRefused.code:
                     self._left.add(job.fence)
@@ -84,11 +113,26 @@ class Reports:
             else:
                 self._count(job, report.outcome, answer.state, answer.letter)
 
+    def _settle_locked(self) -> None:
+        if not self._locked:
+            return
+        locked, self._locked = self._locked[:BATCH], self._locked[BATCH:]
+        try:
+            answers = settlement.settle_free([r for _, r in locked], self._by)
+        except BaseException:
+            # Among the others, where it is found out which one it was.
+            self._kept += locked
+            raise
+        self._heard(locked, answers)
+
     def _settle_spoilt(self) -> None:
         while self._spoilt:
             job, spoilt = self._spoilt[0]
             answer = settlement.spoil(job.id, job.fence, str(spoilt), self._by)
             del self._spoilt[0]
+            if isinstance(answer, Locked):
+                self._locked_spoilt.append((job, spoilt))
+                continue
             self._tally.failed += 1
             self._output("worker.invalid_persisted_input", level=0, error=str(spoilt), **facts(job))
             if isinstance(answer, JobsError) and answer.reason_code == "not_claimed":

@@ -13,10 +13,9 @@ from contextlib import suppress
 
 from jobs import clock
 from jobs.conf import conf, registry
-from jobs.outcomes import Failed, Interrupted, Outcome
+from jobs.outcomes import Interrupted
 from jobs.registry import Definition
-from jobs.routing import UNROUTED
-from jobs.services import assignments, duties, settlement, workers
+from jobs.services import assignments, duties, recovery, settlement, workers
 from jobs.services.assignments import Answer, Batch, Claimed, Claimer
 from jobs.worker.aside import Aside
 from jobs.worker.bell import Bell
@@ -26,12 +25,13 @@ from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan, Tally
+from jobs.worker.refusals import UNKNOWN, refusal, startable
 from jobs.worker.reports import BATCH, Kept, Reports
 from jobs.worker.slots import Live, Slots, facts
 from jobs.worker.watch import Watch
 
 log = logging.getLogger("jobs.worker")
-UNKNOWN_FOR_US = 15 * 1_000_000
+REGISTERED_EVERY_S = 60.0
 GATHER_S = 0.001
 # From so many ends and so many free slots on, settling and claiming go at the same time.
 WIDE = 16
@@ -51,14 +51,13 @@ class Worker:
 
     def __init__(self, plan: Plan, output: Output) -> None:
         self.plan, self.output = plan, output
-        known = registry()
+        known = [d for d in registry() if d.executor != "external"]
         with own_connection():
-            self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues,
-                                        [d.name for d in known if d.executor != "external"])
+            self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues, [d.name for d in known])
         self.by = f"worker:{self.row.id}"
         self.claimer = Claimer(
             pairs=[(g, q) for q in plan.queues for g in plan.groups], by=self.by, worker_id=str(self.row.id),
-            weights=dict(conf().QUEUES), strict=plan.strict)
+            types=startable(known), weights=dict(conf().QUEUES), strict=plan.strict)
         self.tally = Tally()
         self._bell = Bell()
         self._woken = threading.Event()
@@ -66,7 +65,8 @@ class Worker:
         self.slots = Slots(plan.slots, self.by, self._bell.ring)
         self.reports = Reports(self.slots, self.by, output, self.tally)
         self._poll = clock.Every(conf().POLL_S)
-        self._duties = duties.Duties() if plan.duties else None
+        registered = recovery.Registered([(d.type, d.version) for d in known], self.by)
+        self._duties = duties.Duties(more=[(clock.Every(REGISTERED_EVERY_S), registered.tick)]) if plan.duties else None
         self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void)
         self._watch = Watch(self.slots, output)
         self._listener = Listener(self._wake) if plan.listen else None
@@ -137,11 +137,12 @@ class Worker:
         """Settle, claim, begin; whether there is nothing to do before something happens."""
         if self._doubt:
             self._resolve()
-        if self._duties is not None:
-            self._duties.tick()
         self._gather()
         ended = self.reports.gather()
         reports = self.reports.next()
+        if not reports:
+            # No duty comes before a settlement.
+            self._tick()
         slots = self._wanted(ended or bool(reports))
         if not reports and not slots:
             return not self.slots.ended
@@ -152,7 +153,13 @@ class Worker:
                 [r for _, r in reports], self.by, self.claimer if slots else None, slots)
             self.reports.settled(reports, answers)
             self._take(batch, slots)
-        return not (batch.jobs or batch.again or self.slots.ended or self.reports)
+        if reports:
+            self._tick()
+        return not (batch.jobs or batch.again or self.slots.ended or self.reports.ready)
+
+    def _tick(self) -> None:
+        if self._duties is not None:
+            self._duties.tick()
 
     def _at_once(self, reports: Sequence[Kept], slots: int) -> Batch:
         """A wide round in two transactions at the same time: half the wait, and one commit still serves many jobs."""
@@ -192,6 +199,7 @@ class Worker:
 
     def _pause_s(self) -> float:
         pause = self._poll.wait_s() if self.slots.free > 0 else MAX_WAIT_S
+        pause = min(pause, self.reports.wait_s())
         return pause if self._duties is None else min(pause, self._duties.wait_s())
 
     def _begin(self, jobs: Sequence[Claimed]) -> None:
@@ -200,9 +208,9 @@ class Worker:
         known = registry()
         for job in jobs:
             definition = known.find(job.type, job.version)
-            refusal = _refusal(job, definition)
-            if refusal is not None:
-                self.reports.add(job, refusal)
+            refused = refusal(job, definition)
+            if refused is not None:
+                self.reports.add(job, refused, f"{job.type}@{job.version}" if refused is UNKNOWN else None)
             elif definition is not None:
                 runnable.append((job, definition))
         self.slots.begin(runnable)
@@ -297,7 +305,8 @@ class Worker:
         return True
 
     def _close(self) -> None:
-        threads = [t for t in (self._heartbeats, self._watch, self._listener, self._aside) if t is not None and t.is_alive()]
+        mine = (self._heartbeats, self._watch, self._listener, self._aside)
+        threads = [t for t in mine if t is not None and t.is_alive()]
         for thread in threads:
             thread.ask_end()
         for thread in threads:
@@ -308,14 +317,3 @@ class Worker:
             workers.stopped(self.row.id)
         self.output("worker.stopped", claimed=self.tally.claimed, completed=self.tally.completed,
                     failed=self.tally.failed, left=len(self.reports))
-
-
-def _refusal(job: Claimed, definition: Definition | None) -> Outcome | None:
-    """Why this worker does not run a job that it has claimed."""
-    if job.worker_group == UNROUTED:
-        return Failed("no_handler", f"No handler for agent '{job.agent}'", retryable=False)
-    if definition is None or definition.executor == "external":
-        return Interrupted("unregistered_type", UNKNOWN_FOR_US)
-    if not definition.runs:
-        return Interrupted("definition_stopped", UNKNOWN_FOR_US)
-    return None

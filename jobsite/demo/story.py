@@ -147,7 +147,8 @@ class Demo:
             ("retries after a failure", summed.retries), ("leases that lapsed", summed.lapses),
             ("dead letters", f"{summed.letters}, {summed.requeued} requeued"),
             ("seconds", f"{summed.seconds:.1f}, the dead worker's lease included"),
-            ("jobs a second", f"{summed.each_s:.0f}, without those of the dead worker and of the lost document")])
+            *([("jobs a second", f"{summed.each_s:.0f}, without those of the dead worker and of the lost document")]
+              if summed.each_s >= 1 else [])])
         found = proof.faults(self.ids)
         for fault in found[:10]:
             self.screen.say(f"   {fault}")

@@ -57,10 +57,11 @@ BROAD = {
     "jobs/worker/executor.py": "whatever a handler raises becomes an outcome",
     "jobs/worker/": "loops of the worker outlive what goes wrong in one round",
     "jobs/services/duties.py": "one duty that breaks must not stop the others",
+    "jobs/services/recovery.py": "one row that cannot be moved must not hold up its batch",
     "jobs/publish.py": "a hook that breaks undoes nothing",
 }
 # Longer than the house likes; may only shrink.
-LONG_FILES = {"jobs/registry.py": 485, "jobs/schemas.py": 420}
+LONG_FILES = {"jobs/registry.py": 485}
 
 
 def test_only_the_store_writes_rows_of_jobs() -> None:

@@ -14,7 +14,8 @@ from jobs.services import tenancy
 TENANTS = 20
 _COLUMNS = """id, workspace_id, tenant_id, type, version, queue, worker_group, origin, priority, input, input_hash,
     fingerprint, singleton, state, gate, available_at, created_at, base_delay_ms, max_delay_ms, lapse_counts,
-    max_lapses, dead_letter, lease_ms, duration_scope, strict_lease, credential, claims, chain, chain_claims, failures, lapses,
+    max_lapses, dead_letter, lease_ms, duration_scope, strict_lease, credential, claims, chain,
+    chain_claims, failures, lapses,
     releases, interruptions, pauses, checkpoint_number, revision, number, head, attempt_id, ended_at, exclusive_group"""
 _ROW = """gen_random_uuid(), {workspace}, {tenant}, 'noop', 1, {queue}, {group}, 'user', {priority}, '{{}}', ''::bytea,
     ''::bytea, 'allow', {state}, {gate}, {at}, jobs_now(), 5000, 300000, true, 10, true, 30000, 'attempt', false,

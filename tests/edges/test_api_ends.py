@@ -92,7 +92,7 @@ def test_release_gives_back_uncounted(api):
     job = Job.objects.get(pk=mine["job"]["id"])
     assert (job.attempt_count, job.releases, job.failures) == (0, 2, 0)
     db.pass_time(31)
-    assignments._upkeep._promote.now()
+    assignments._upkeep.now()
     mine = api.claim_one()
     later = (clock.now() + timedelta(hours=1)).astimezone(UTC).isoformat()
     assert api.assignment(mine, "release", {"not_before": later}).status_code == 200

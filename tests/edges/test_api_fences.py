@@ -11,6 +11,7 @@ from jobs.models import Job
 from tests import database as db
 from tests.driver import check, quiet_recovery
 from tests.edges.caller import Caller, everything, held, problem
+from tests.races.threads import elsewhere
 
 VERBS = [("extend", {}), ("extend", {"checkpoint": {"seq": 1}}), ("complete", {"artifact": {}}),
          ("complete", {"artifact": []}), ("fail", {"reason_code": "x"}), ("release", {}), ("release", {"delay_s": 5})]
@@ -29,6 +30,17 @@ def test_a_stolen_assignment_is_not_there_for_another_key(api, verb, body):
     problem(answers[0], 404, "assignment_not_found")
     assert len({(a.status_code, a.content) for a in answers}) == 1
     assert (everything(), db.row_hash(job_id)) == (rows, row)
+
+
+def test_an_assignments_id_is_told_to_readers_and_opens_nothing(api):
+    """C35, E12: it stands in the receipts, but belongs to the key that claimed."""
+    mine = held(api)
+    reader = Caller()
+    told = reader.get(f"/jobs/{mine['job']['id']}/receipts").json()["receipts"]
+    assert f'"attempt":"{mine["assignment_id"]}"' in told[-1]["body"]
+    for verb, body in VERBS:
+        problem(reader.assignment(mine, verb, body), 404, "assignment_not_found")
+    assert api.assignment(mine, "complete", {"artifact": {}}).status_code == 200
 
 
 @pytest.mark.parametrize(("verb", "body"), [v for v in VERBS if v[1] != {"artifact": []}])
@@ -51,6 +63,22 @@ def test_a_late_word_is_409_and_changes_nothing(api, driver, verb, body, end):
         told = problem(api.assignment(mine, verb, body), 409, "stale_claim")
         assert told["job_status"] == {"cancelled": "cancelled", "requeued": "leased"}.get(end, "queued")
     assert (everything(), db.row_hash(job_id)) == (rows, row)
+    check(job_id)
+
+
+def test_a_job_that_somebody_holds_locked_is_503_and_may_be_said_again(api):
+    """E8: a request does not wait for a caller's open transaction; its lease is renewed all the same."""
+    mine = held(api)
+    job_id = mine["job"]["id"]
+    with elsewhere("SELECT 1 FROM jobs_job WHERE id = %s FOR NO KEY UPDATE", job_id):
+        assert api.assignment(mine, "extend").status_code == 200
+        answer = api.assignment(mine, "complete", {"artifact": {}})
+        problem(answer, 503, "job_locked")
+        assert answer["Retry-After"] == "1"
+        assert Job.objects.get(pk=job_id).state == "leased"
+    assert api.assignment(mine, "extend").status_code == 200
+    assert Job.objects.get(pk=job_id).state == "running"
+    assert api.assignment(mine, "complete", {"artifact": {}}).status_code == 200
     check(job_id)
 
 

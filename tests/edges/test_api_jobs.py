@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 
+import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from jobs import selectors
 from jobs.models import Job, Receipt
 from jobs.receipts import check_chain
+from jobs.selectors import Filter
+from tests import database as db
 from tests.driver import check, story
 from tests.edges.caller import Caller, everything, problem
 
@@ -277,3 +281,26 @@ def test_a_failed_job_tells_the_last_failure(api, driver):
     told = api.get(f"/jobs/{job_id}").json()
     assert (told["status"], told["reason"]) == ("failed", "retry_not_allowed")
     assert told["result_envelope"]["error"] == {"reason_code": "no_luck", "message": "cost 5 €"}
+
+
+def test_a_list_that_takes_too_long_is_given_up(api, monkeypatch):
+    """E12, E15: a filter that few jobs pass does not keep a connection busy for ever; the next list is free again."""
+    told = api.enqueue()
+    monkeypatch.setattr(selectors, "LIST_PATIENCE_MS", 50)
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("LOCK TABLE jobs_job IN ACCESS EXCLUSIVE MODE")
+        problem(api.get("/jobs?state=failed"), 503, "too_slow")
+        other.rollback()
+    assert api.get("/jobs?state=failed").json()["jobs"] == []
+    assert [job["id"] for job in api.get("/jobs").json()["jobs"]] == [told["id"]]
+    assert db.rows("SHOW statement_timeout") == [("0",)]
+
+
+def test_a_list_in_the_callers_transaction_leaves_it_as_it_was(api):
+    """DESIGN 4: the limit would stay for the rest of it."""
+    told = api.enqueue()
+    seen = selectors.scope(api.key.workspace_id, None)
+    with transaction.atomic():
+        found = selectors.jobs(seen, Filter(("queued",)), limit=5).items
+        assert [str(job.pk) for job in found] == [told["id"]]
+        assert db.rows("SHOW statement_timeout") == [("0",)]

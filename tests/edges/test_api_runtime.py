@@ -204,3 +204,17 @@ def test_a_checkpoint_that_cannot_be_kept_changes_nothing(api, point, status, co
     rows = everything()
     problem(api.assignment(mine, "extend", {"checkpoint": point}), status, code)
     assert everything() == rows
+
+
+@pytest.mark.parametrize(("end", "body"), [("complete", {"artifact": {}}), ("fail", {"reason_code": "x"}),
+                                           ("release", {})])
+def test_atomic_requests_of_a_project_do_not_hold_the_verbs(api, monkeypatch, end, body):
+    """DESIGN 4: verbs of holders commit by themselves, so that no view of ours runs in a transaction of the request."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    job_id = api.enqueue()["id"]
+    mine = api.claim_one()
+    assert api.assignment(mine, "extend").status_code == 200
+    assert api.assignment(mine, end, body).status_code == 200
+    assert api.post(f"/jobs/{job_id}/controls", {"action": "pause"}).status_code == 400
+    problem(api.get("/nothing"), 404, "not_found")
+    check(job_id)

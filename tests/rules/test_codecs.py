@@ -36,7 +36,8 @@ from typing_extensions import TypedDict
 from jobs import codecs, schemas
 from jobs.codecs import MAX_INTEGER, canonical, fingerprint, number, parse
 from jobs.errors import Invalid
-from jobs.schemas import Codec, Opaque, artifact_codec, codec, input_codec
+from jobs.schemas import Codec, Opaque, codec
+from jobs.signatures import artifact_codec, input_codec
 
 CLOSED = ConfigDict(extra="forbid")
 

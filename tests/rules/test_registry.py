@@ -116,7 +116,8 @@ def test_the_byte_limits_of_a_definition_are_those_of_its_codecs() -> None:
     ("version", 0), ("version", True), ("version", 1.0), ("version", 2**53), ("label", ""), ("label", "  "),
     ("label", "a\nb"), ("label", "x" * 161), ("description", " \n"), ("description", 5), ("origins", set()),
     ("origins", {"user", "root"}), ("origins", "user"), ("origins", None), ("origins", [[]]), ("credential", "planner"),
-    ("share_credential", True), ("worker_group", "Codex"), ("worker_group", ""), ("worker_group", "unrouted"),
+    ("credential", "owner"), ("share_credential", True), ("atomic", True), ("atomic", "yes"),
+    ("worker_group", "Codex"), ("worker_group", ""), ("worker_group", "unrouted"),
     ("queue", "a b"), ("queue", None), ("priority", 101), ("priority", "1"), ("max_input_bytes", 0),
     ("max_input_bytes", -5), ("max_artifact_bytes", 1.5), ("max_artifact_bytes", 2**53), ("max_ai_credits", 0),
     ("max_lapses", 0), ("max_claims", 0), ("retry", 5), ("retry", {"max_attempts": 2}), ("dead_letter", 1),
@@ -169,24 +170,29 @@ def test_the_decorator_without_parentheses_is_refused() -> None:
 
 
 def test_handlers_that_cannot_be_run_are_refused() -> None:
-    """B6, DESIGN 6: generators, a wrong shape, and transactions that nobody could share."""
+    """B6, DESIGN 6: generators and a wrong shape."""
     def many(run: object) -> Iterator[int]:
         yield 1
 
     async def stream(run: object) -> AsyncIterator[int]:
         yield 1
 
-    async def plain(run: object) -> None: ...
-
     for function in (many, stream):
         assert refused(define, "x", function, {"artifact": None}).field == "handler"
     assert refused(define, "x", 5, {"input": Order, "artifact": None}).field == "handler"
     assert refused(define, "x", idle, {"input": Order}).field == "input"
     assert refused(define, "x", lambda run, *, order: 1, {"input": Order, "artifact": None}).field == "input"
-    assert refused(define, "x", plain, {"atomic": True}).field == "atomic"
-    assert made(atomic=True).atomic
     assert places(refused(external, "x")) == ["input", "artifact"]
+
+
+def test_what_does_not_exist_yet_is_refused_and_not_ignored() -> None:
+    """B6, E10: a definition that relies on owners or on an atomic settlement would be run without them."""
+    for option in ({"credential": "owner"}, {"credential": "owner", "share_credential": True}, {"atomic": True}):
+        error = refused(made, **option)
+        assert (error.reason_code, places(error)) == ("invalid_definition", list(option))
+        assert "later; leave it out" in error.message
     assert refused(external, "x", input=Opaque(), artifact=None, atomic=True).field == "atomic"
+    assert made(credential="none", share_credential=False, atomic=False).credential == "none"
 
 
 def test_a_definition_cannot_be_changed_only_replaced_and_validated_again() -> None:

@@ -193,6 +193,8 @@ def test_a_failure_that_nobody_reported_is_not_filtered() -> None:
         ({"max_attempts": None}, "max_attempts"),
         ({"base_delay_s": 0}, "base_delay_s"),
         ({"base_delay_s": -1}, "base_delay_s"),
+        ({"base_delay_s": 0.0004}, "base_delay_s"),
+        ({"base_delay_s": 0.000999, "max_delay_s": 1}, "base_delay_s"),
         ({"base_delay_s": float("nan")}, "base_delay_s"),
         ({"base_delay_s": "5"}, "base_delay_s"),
         ({"base_delay_s": float("inf"), "max_delay_s": float("inf")}, "base_delay_s"),

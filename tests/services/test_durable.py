@@ -111,7 +111,7 @@ def test_other_trouble_is_not_tried_again(database: None, no_waiting: list[float
 
 def test_one_refused_settlement_is_no_neighbours_fault(
         driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """DESIGN 4: a batch that fails for one member's sake is settled one by one."""
+    """DESIGN 4, A62: a batch that fails for one member's sake is settled one by one; why is for the log alone."""
     for _ in range(3):
         driver.enqueue()
     jobs = driver.claim(3)
@@ -127,6 +127,8 @@ def test_one_refused_settlement_is_no_neighbours_fault(
     assert isinstance(answers[0], Moved)
     assert isinstance(answers[2], Moved)
     refused(answers[1], "settlement_refused")
+    assert "cannot be stored" not in str(answers[1])
+    assert "this one cannot be stored" in caplog.text
     assert driver.state(jobs[1].id) == "leased"
     assert "settling one by one" in caplog.text
 

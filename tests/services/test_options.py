@@ -32,9 +32,10 @@ WRONG: list[tuple[str, str, list[Any]]] = [
     ("agent", "invalid_agent", ["", "x" * 65, "é", "a\n", 5]),
     ("tenant", "invalid_tenant_subject", ["", "x" * 256, "a\nb", "\x00", 5, ["a"]]),
     ("delay_s", "invalid_availability", [-1, math.nan, math.inf, True, "5", 1e12]),
-    ("available_at", "invalid_available_at", ["2026-01-01", datetime(2026, 1, 1), datetime(1, 1, 1, tzinfo=UTC)]),
+    ("available_at", "invalid_available_at", ["2026-01-01", datetime(2026, 1, 1), datetime(1, 1, 1, tzinfo=UTC),
+                                                      datetime(2200, 1, 1, tzinfo=UTC)]),
     ("deadline_s", "invalid_deadline", [0, -1, math.nan, math.inf, 7 * 86_400 + 1, "5", True]),
-    ("deadline_at", "invalid_deadline_at", ["soon", datetime(2030, 1, 1), datetime(9001, 1, 1, tzinfo=UTC)]),
+    ("deadline_at", "invalid_deadline_at", ["soon", datetime(2030, 1, 1), datetime(2200, 1, 1, tzinfo=UTC)]),
     ("version", "unregistered_version", [2, 0, -1, "1", True, 1.0]),
     ("retry", "invalid_retry_policy", [{}, {"max_attempts": 2}, 0, "", False, "never", [RetryPolicy()]]),
 ]
@@ -56,8 +57,10 @@ def test_an_option_said_wrongly_is_refused_by_its_field(driver: Driver, name: st
 RIGHT: list[tuple[str, list[Any]]] = [
     ("queue", ["chat", "collect", "steer", "follow_up"]), ("priority", [-100, 0, 100]),
     ("job_id", ["a", "A.b_c:d~e-f", "x" * 200, "42"]), ("idempotency_key", ["x" * 200, " "]), ("target", ["é" * 512]),
-    ("tenant", ["é" * 255]), ("delay_s", [0, 0.5, 366 * 86_400]), ("deadline_s", [0.001, 7 * 86_400]), ("version", [1]),
-    ("retry", [None, RetryPolicy(1)]), ("agent", ["x" * 64]),
+    ("tenant", ["é" * 255]), ("delay_s", [0, 0.5, 366 * 86_400 - 1e-6, 366 * 86_400]),
+    ("deadline_s", [0.001, 7 * 86_400]), ("version", [1]),
+    ("retry", [None, RetryPolicy(1), RetryPolicy(1, 0.001, 0.001)]), ("agent", ["x" * 64]),
+    ("available_at", [datetime(1970, 1, 1, tzinfo=UTC), datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)]),
 ]
 
 

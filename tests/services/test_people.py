@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from django.db import transaction
 from jobs import clock
 from jobs.errors import JobsError
 from jobs.models import AttemptCap, DeadLetter, Job
+from jobs.outcomes import Released
 from jobs.services import cancellation, dead_letters
 from jobs.states import ACTIVE, TERMINAL, State
 from jobs.store.moves import Moved
@@ -117,7 +118,23 @@ def test_a_resume_may_say_when(driver: Driver) -> None:
     assert driver.claim_one().id == made.id
 
 
-@pytest.mark.parametrize("at", ["later", datetime(2030, 1, 1)])
+def test_the_last_moments_are_kept_to_the_microsecond(driver: Driver) -> None:
+    """E14.19: of a resume and of both kinds of a release; beyond 2255 the database would round them."""
+    last = datetime(2199, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    paused = in_state(driver, State.PAUSED)
+    driver.resume(paused.id, available_at=last)
+    assert driver.job(paused.id).available_at == last
+    longest = 366 * 86_400_000_000
+    for delay in (Released(at_us=clock.micros(last)), Released(1), Released(longest - 1), Released(longest)):
+        driver.enqueue()
+        job = driver.claim_one()
+        assert isinstance(driver.settle(job, delay), Moved)
+        check(job.id)
+        assert delay.at_us is None or driver.job(job.id).available_at == last
+        driver.cancel(job.id)
+
+
+@pytest.mark.parametrize("at", ["later", datetime(2030, 1, 1), datetime(2200, 1, 1, tzinfo=UTC)])
 def test_a_resume_at_no_moment_is_refused(driver: Driver, at: Any) -> None:
     """B28."""
     made = in_state(driver, State.PAUSED)

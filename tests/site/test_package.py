@@ -94,7 +94,8 @@ def scratch(wheel: Path, tmp_path: Path, database: None) -> Path:
 def _run(scratch: Path, *args: str) -> str:
     at = connection.settings_dict
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{scratch}:{scratch / 'site'}",
-           "SCRATCH_DB": "jobs_scratch_project", "SCRATCH_USER": at["USER"], "SCRATCH_HOST": at["HOST"], "SCRATCH_PORT": str(at["PORT"])}
+           "SCRATCH_DB": "jobs_scratch_project", "SCRATCH_USER": at["USER"],
+           "SCRATCH_HOST": at["HOST"], "SCRATCH_PORT": str(at["PORT"])}
     done = subprocess.run([sys.executable, *args], cwd=scratch, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -12,7 +12,8 @@ import pytest
 from django.core.management import get_commands
 
 from jobs.models import Job
-from jobs.services import intake
+from jobs.services import cancellation, intake
+from jobs.services.workers import register
 from tests.database import rows
 from tests.worker.processes import REPOSITORY, environment, until
 
@@ -103,14 +104,33 @@ def test_a_group_that_is_not_served_waits(workers, jobs):
 
 
 def test_a_type_that_this_worker_does_not_know_is_handed_back_for_a_while(workers, jobs):
-    """Uncounted, for 15 s; another version counts as unknown too (E7)."""
+    """Uncounted, for 15 s, while some live worker has it; another version counts as unknown too (E7)."""
     job_id = jobs.add("echo")
+    register("elsewhere", 1, ["default"], ["chat"], ["echo@9"])
     rows("UPDATE jobs_job SET version = 9 WHERE id = %s RETURNING 1", job_id)
     workers()
     until(lambda: jobs.outcomes(job_id) == ["interrupted"])
     job, [attempt] = jobs.get(job_id), jobs.attempts(job_id)
     assert (job.state, job.reason, job.failures, job.interruptions) == ("queued", "unregistered_type", 0, 1)
     assert (job.available_at - attempt.ended_at).total_seconds() == 15
+
+
+def test_a_type_that_no_live_worker_knows_waits_paused_for_one_that_does(workers, jobs):
+    """E1, E7: `unregistered_type`; who registers it resumes that, and no other pause, when it starts."""
+    unknown, known, other = jobs.add("echo"), jobs.add("echo"), jobs.add("echo")
+    rows("UPDATE jobs_job SET version = 9 WHERE id = %s RETURNING 1", unknown)
+    gone = register("gone", 1, ["default"], ["collect"], ["echo@9"])
+    rows("UPDATE jobs_worker SET seen_at = seen_at - interval '61 seconds' WHERE id = %s RETURNING 1", gone.pk)
+    cancellation.pause(other, by="user:test", reason="by hand")
+    workers(slots=1)
+    job = jobs.wait(unknown, "paused")
+    assert (job.reason, job.failures, job.interruptions, job.pauses) == ("unregistered_type", 0, 0, 1)
+    jobs.wait(known, "completed")
+    # What a deploy does: a worker that has the version starts.
+    rows("UPDATE jobs_job SET version = 1 WHERE id = %s RETURNING 1", unknown)
+    workers(slots=1)
+    assert jobs.wait(unknown, "completed").claims == 2
+    assert jobs.state(other) == "paused"
 
 
 def test_events_are_json_lines_on_a_pipe(workers, jobs):

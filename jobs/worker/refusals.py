@@ -1,0 +1,30 @@
+"""What this process does not run, and what becomes of it (A26, B43, E7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobs.conf import conf
+from jobs.outcomes import Failed, Interrupted, Outcome
+from jobs.registry import Definition
+from jobs.services.assignments import Claimed
+
+UNKNOWN_US = 15 * 1_000_000
+UNKNOWN = Interrupted("unregistered_type", UNKNOWN_US)
+
+
+def startable(known: Iterable[Definition]) -> list[tuple[str, int]] | None:
+    """Every type that may be started, if some may not; else no filter, because it costs the claim (B43, E7)."""
+    known = list(known)
+    return None if all(d.runs for d in known) else [(d.type, d.version) for d in known if d.runs]
+
+
+def refusal(job: Claimed, definition: Definition | None) -> Outcome | None:
+    """Why this worker does not run a job that it has claimed; None where it does."""
+    if job.agent is not None and job.agent not in conf().AGENTS:
+        return Failed("no_handler", f"No handler for agent '{job.agent}'", retryable=False)
+    if definition is None or definition.executor == "external":
+        return UNKNOWN
+    if not definition.runs:
+        return Interrupted("definition_stopped", UNKNOWN_US)
+    return None

@@ -1,0 +1,51 @@
+"""The defaults that follow a migration, where it goes back, stops early, or is another database's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from django.db import connection
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("jobs_scratch_default", "jobs_scratch_other")
+SCRIPT = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "jobsite.settings"
+from django.conf import settings
+for alias, name in zip(("default", "other"), sys.argv[1:]):
+    settings.DATABASES[alias] = {**settings.DATABASES["default"], "NAME": name}
+import django; django.setup()
+from django.core.management import call_command
+from jobs.models import Tenant, Workspace
+
+def migrate(*words):
+    call_command("migrate", *words, verbosity=0)
+
+migrate("jobs", "--database=other")
+print(Workspace.objects.using("other").count())
+migrate("jobs", "0001")
+migrate("jobs")
+print(Workspace.objects.count(), Tenant.objects.count())
+migrate("jobs", "zero")
+migrate("jobs")
+print(Workspace.objects.count(), Tenant.objects.count())
+"""
+
+
+def test_a_migration_that_makes_no_tables_makes_no_defaults(database: None) -> None:
+    """E2: `migrate jobs 0001`, `migrate jobs zero` and `migrate --database=other` end well."""
+    with connection.cursor() as cursor:
+        for name in NAMES:
+            cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            cursor.execute(f"CREATE DATABASE {name}")
+    try:
+        done = subprocess.run([sys.executable, "-c", SCRIPT, *NAMES], cwd=ROOT, capture_output=True, text=True,
+                              timeout=120)
+    finally:
+        with connection.cursor() as cursor:
+            for name in NAMES:
+                cursor.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split("\n") == ["0", "1 1", "1 1", ""]
