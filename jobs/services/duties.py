@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connections
 
@@ -51,6 +52,7 @@ class Duties:
 
     @staticmethod
     def _run(every: Every, duty: Callable[[], bool]) -> None:
+        before = connections[ALIAS].connection
         try:
             if duty():
                 every.now()
@@ -59,7 +61,7 @@ class Duties:
             raise
         except Exception as error:
             # Whatever it was, a lock or a time limit of the server's too: while statements work, it is the duty's own.
-            if isinstance(error, (DatabaseError, InterfaceError)) and _broken():
+            if isinstance(error, (DatabaseError, InterfaceError)) and _lost(before):
                 every.after(AFTER_LOSS_S)
                 raise
             log.exception("a duty of the claim failed; it is tried again in %s s", AFTER_FAILURE_S)
@@ -75,10 +77,17 @@ class Duties:
         return min(every.wait_s() for every, _ in self._duties)
 
 
-def _broken() -> bool:
-    """Whether this thread's connection does not work any more."""
+def _lost(before: Any) -> bool:
+    """Whether this thread's connection is not the one it was before, or does not work, or there is none to be had."""
     here = connections[ALIAS]
-    return here.connection is not None and not here.is_usable()
+    if before is not None:
+        # Django connects again by itself where not even a rollback works.
+        return here.connection is not before or not here.is_usable()
+    try:
+        here.ensure_connection()
+    except (DatabaseError, InterfaceError):
+        return True
+    return not here.is_usable()
 
 
 class Upkeep:
