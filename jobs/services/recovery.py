@@ -115,24 +115,24 @@ class Recovery:
         self._hold_until: float | None = None
 
     def tick(self, limit: int = BATCH) -> bool:
-        """Look at one batch of live attempts and end the lapsed ones; true when some were."""
-        return self._batch(limit) > 0
+        """Look at one batch of live attempts and end the lapsed ones; true while there are more to look at."""
+        return self._batch(limit)[1]
 
     def run(self, limit: int = BATCH) -> int:
         """One full pass over the live attempts; how many were ended."""
-        ended, self._after = 0, due.FIRST
-        while True:
-            ended += self._batch(limit)
-            if self._after == due.FIRST:
-                return ended
+        ended, more, self._after = 0, True, due.FIRST
+        while more:
+            here, more = self._batch(limit)
+            ended += here
+        return ended
 
-    def _batch(self, limit: int) -> int:
+    def _batch(self, limit: int) -> tuple[int, bool]:
         if self._stand_still():
-            return 0
+            return 0, False
         grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
         found, after = due.lapsed(grace_us, self._after, limit)
         self._after = after or due.FIRST
-        return each(found, lambda some: due.lapse(some, grace_us, BY))
+        return each(found, lambda some: due.lapse(some, grace_us, BY)), after is not None
 
     def _stand_still(self) -> bool:
         quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S

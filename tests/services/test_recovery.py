@@ -64,7 +64,7 @@ def test_ticks_go_on_where_the_last_one_stopped(driver: Driver) -> None:
     claim_all(driver)
     driver.pass_time(60)
     here = quiet_recovery()
-    assert [here.tick(4) for _ in range(4)] == [True, True, True, False]
+    assert [here.tick(4) for _ in range(3)] == [True, True, False]
     assert Job.objects.filter(state="queued").count() == 9
 
 
@@ -123,9 +123,9 @@ def test_recovery_stands_still_while_the_server_is_young(driver: Driver, monkeyp
     driver.claim_one()
     driver.pass_time(60)
     monkeypatch.setattr(recovery, "server_age", lambda: timedelta(seconds=14))
-    assert Recovery().tick() is False
+    assert Recovery().run() == 0
     monkeypatch.setattr(recovery, "server_age", lambda: timedelta(seconds=16))
-    assert Recovery().tick() is True
+    assert Recovery().run() == 1
 
 
 def test_recovery_stands_still_after_a_gap_in_its_own_ticks(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +140,8 @@ def test_recovery_stands_still_after_a_gap_in_its_own_ticks(driver: Driver, monk
     answers = []
     for step in (16, 7, 7, 3):
         now[0] += step
-        answers.append(here.tick())
-    assert answers == [False, False, False, True]
+        answers.append(here.run())
+    assert answers == [0, 0, 0, 1]
 
 
 def test_the_servers_age_is_its_own(database: None) -> None:
