@@ -6,9 +6,11 @@ A refusal is raised as the error that the caller will read. Writing is `store.wr
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from jobs import retry
@@ -19,6 +21,7 @@ from jobs.retry import Again, Budget, Over
 from jobs.states import FENCED, HELD, MOVES, TERMINAL, State, Verb
 
 MS = 1_000
+_HOLDER = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 CODE_LIMIT = 64
 
 
@@ -131,13 +134,21 @@ def _complete(move: Move, row: Row, now: datetime) -> Change:
     return completion(move, row)
 
 
+@lru_cache(maxsize=1024)
+def holder(by: str) -> str:
+    """A holder's name as it may stand in SQL and in a body without escaping; anything else is a programming error."""
+    if not _HOLDER.fullmatch(by):
+        raise ValueError(f"A holder is named by letters, digits and : . _ -, not {by!r}.")
+    return by
+
+
 def completion(move: Move, row: Row | None = None) -> Change:
     """A completion depends on nothing of the row but its fence, which the write checks: it can go without a look."""
     done = move.outcome
     if not isinstance(done, Completed):
         raise Conflict("A completion carries its artifact.", code="illegal_move")
     # The hottest body of all, spelled out in canonical order: actors and ids hold nothing to escape.
-    body = f'{{"artifact":"{done.digest.hex()}","attempt":"{move.fence}","by":"{move.by}","to":"completed"}}'
+    body = f'{{"artifact":"{done.digest.hex()}","attempt":"{move.fence}","by":"{holder(move.by)}","to":"completed"}}'
     unseen = row or Row(move.job_id, None, move.fence, 0, 0, "", "", None)
     return Change(unseen, Verb.COMPLETE, State.COMPLETED, body, fence=move.fence, artifact=done)
 

@@ -14,6 +14,7 @@ from jobs.registry import Definition
 from jobs.services import assignments, progress, settlement
 from jobs.services.settlement import Report
 from jobs.states import Verb
+from jobs.store.claim import Claimer
 from jobs.store.moves import Moved
 from tests import database as db
 from tests.driver import Driver, check, done, refused
@@ -292,3 +293,16 @@ def test_a_failing_hook_after_commit_undoes_nothing(driver: Driver, caplog: pyte
         publish.forget(fail)
     assert driver.move(job_id, Verb.CANCEL).state == "cancelled"
     assert "the move stands" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["", "a'b", 'a"b', "a\nb", "a%sb", "x" * 201])
+def test_a_holder_whose_name_would_need_escaping_is_refused(driver: Driver, name: str) -> None:
+    """E12: names of holders stand in statements and bodies as they are."""
+    with pytest.raises(ValueError, match="holder"):
+        Claimer(pairs=[("default", "collect")], by=name)
+    driver.enqueue()
+    job = driver.claim_one()
+    before = db.row_hash(job.id)
+    with pytest.raises(ValueError, match="holder"):
+        settlement.settle([Report(job.id, job.fence, done())], name)
+    assert db.row_hash(job.id) == before
