@@ -130,12 +130,16 @@ def test_a_second_demo_of_the_same_folder_has_jobs_of_its_own(url: str, folder: 
         read(process, "takes its place")
         process.kill()
     gone(url)
-    left = ask(url, "SELECT count(*) FROM jobs_job WHERE ended_at IS NULL")[0][0]
+    left = {row[0] for row in ask(url, "SELECT id FROM jobs_job WHERE ended_at IS NULL")}
+    known = ask(url, "SELECT count(*) FROM jobs_job")[0][0]
+    assert left
     with demo(url, str(folder), "--exit", temporary=temporary, program=("-m", "jobsite")) as process:
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 0, said
-    superseded = ask(url, "SELECT count(*) FROM jobs_job WHERE state = 'superseded'")[0][0]
-    assert superseded == left - len(ask(url, "SELECT 1 FROM jobs_job WHERE subject = 'lost.md' AND ended_at IS NULL"))
+    assert ask(url, "SELECT count(*) FROM jobs_job")[0][0] > known
+    # The new workers may have run some of them before the new requests took their place.
+    ends = dict(ask(url, "SELECT id, state FROM jobs_job"))
+    assert {ends[id_] for id_ in left} <= {"superseded", "completed", "failed"}
 
 
 @pytest.mark.slow
