@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # Those that this process started to outlive it, and so has to wait for when they do not.
@@ -29,6 +33,27 @@ def listener(path: Path) -> int | None:
         (pid,) = struct.unpack_from("i", credentials)
         # Zero is a process of another container: to kill it would be to kill our own group.
         return pid or None
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put signals that end us off until the block is over: what it starts must be known before anything is raised."""
+    if threading.current_thread() is not threading.main_thread():
+        # Signals are the main thread's.
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler is not None]
+    for number in ours:
+        signal.signal(number, lambda got, _: caught.append(got))
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+        for got in caught:
+            signal.raise_signal(got)
 
 
 def is_postmaster(pid: int, data: Path) -> bool:

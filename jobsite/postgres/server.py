@@ -77,11 +77,24 @@ def ensure_running(place: Place, programs: Binaries, *, alone: bool) -> int:
         stop(place)
     found = settle(place)
     if isinstance(found, Lock):
-        with found:
-            started = _launch(place, programs, owner_of(data, account()), data, found)
-        found = _await(place, started)
+        found = _start(place, programs, data, found)
     _create_database(place)
     return found
+
+
+def _start(place: Place, programs: Binaries, data: Path, alive: Lock) -> int:
+    """Start a postmaster and wait until it answers; interrupted before that, end it."""
+    before = set(processes.children)
+    try:
+        with alive:
+            started = _launch(place, programs, owner_of(data, account()), data, alive)
+        return _await(place, started)
+    except (KeyboardInterrupt, SystemExit):
+        # Nobody uses it yet, and it does not hear the terminal.
+        for pid in processes.children - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+        raise
 
 
 def settle(place: Place) -> int | Lock:
@@ -138,13 +151,7 @@ def _ask(place: Place) -> int | str:
 
 
 def _await(place: Place, started: Started) -> int:
-    try:
-        found = settle(place)
-    except (KeyboardInterrupt, SystemExit):
-        # Nobody uses it yet, and it does not hear the terminal.
-        with suppress(ProcessLookupError):
-            os.kill(started.pid, signal.SIGINT)
-        raise
+    found = settle(place)
     if isinstance(found, int):
         return found
     found.close()
@@ -190,14 +197,16 @@ def _spawn(place: Place, programs: Binaries, user: Account, data: Path, kept: li
         command += ["-c", f"{name}={value}"]
     with _open_log(_log_file(data)) as log:
         log_start = log.seek(0, os.SEEK_END)
-        try:
-            process = subprocess.Popen(
-                command, cwd=data, env=cluster.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                umask=0o077, start_new_session=True, pass_fds=kept, **user.switch())
-        except OSError as error:
-            raise StartFailed(f"{command[0]} could not be run as user {user.name}: {error}.") from error
-        processes.children.add(process.pid)
-        process.returncode = 0  # Made to outlive this process, of which Popen would warn.
+        # An interrupt between the start and our knowing of it would leave a server to nobody.
+        with processes.uninterrupted():
+            try:
+                process = subprocess.Popen(
+                    command, cwd=data, env=cluster.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    umask=0o077, start_new_session=True, pass_fds=kept, **user.switch())
+            except OSError as error:
+                raise StartFailed(f"{command[0]} could not be run as user {user.name}: {error}.") from error
+            processes.children.add(process.pid)
+            process.returncode = 0  # Made to outlive this process, of which Popen would warn.
         return Started(process.pid, _log_file(data), log_start)
 
 

@@ -692,3 +692,21 @@ def test_numbers_prove_nothing_about_a_postmaster(shared: Site) -> None:
     assert processes.is_postmaster(running.pid, shared.data)
     assert not processes.is_postmaster(running.pid, shared.data.with_name("17"))
     assert not processes.is_postmaster(os.getpid(), shared.data)
+
+
+def test_an_interrupt_in_the_moment_of_the_start_leaves_no_server(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between the fork and our knowing of the child is heard when the child is known, and ends it."""
+    run = subprocess.Popen.__init__
+
+    def interrupted(*args: object, **kwargs: object) -> None:
+        run(*args, **kwargs)  # type: ignore[arg-type]
+        signal.raise_signal(signal.SIGINT)
+
+    site.start().close()
+    monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        site.start()
+    monkeypatch.undo()
+    with Lock(site.place.state) as lock:
+        assert lock.take(EXCLUSIVE, 20)
+    site.start().close()
