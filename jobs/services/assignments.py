@@ -12,7 +12,7 @@ from jobs.outcomes import Interrupted
 from jobs.routing import UNROUTED
 from jobs.services.duties import Upkeep
 from jobs.services.recovery import each
-from jobs.states import State, Verb
+from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimed, Claimer, claim
 from jobs.store.moves import Answer, apply
@@ -92,11 +92,6 @@ def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> 
         if sqlstate(error) == LOCK_NOT_AVAILABLE:
             raise Locked from error
         raise
-
-
-def begun(state: str) -> bool:
-    """Whether the first heartbeat has been recorded."""
-    return state == State.RUNNING
 
 
 def peek(fences: Sequence[str]) -> dict[str, Beat]:

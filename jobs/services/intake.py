@@ -6,7 +6,7 @@ A job exists if and only if the caller's transaction commits. Every refusal come
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -302,8 +302,3 @@ def _warnings(request: Request, row: dict[str, Any], unlimited: set[str]) -> tup
         found.append({"code": "target_prefixed", "field": "target",
                       "message": "The target is prefixed with the type already; it is stored doubled."})
     return tuple(found)
-
-
-def with_options(request: Request, **changes: Any) -> Request:
-    """A copy of a request with some options changed."""
-    return Request(request.type, request.input, replace(request.options, **changes), request.sent)

@@ -196,8 +196,3 @@ class Closing:
         """Look at one batch of lines; true while there are more to look at."""
         _, self._after = durable(lambda: admission.close_lines(self._after, limit))
         return self._after != 0
-
-
-def now() -> datetime:
-    """The database's moment."""
-    return clock.now()

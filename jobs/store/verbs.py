@@ -18,7 +18,7 @@ from jobs.errors import Conflict, IllegalMove, JobEnded, JobsError, RevisionMism
 from jobs.outcomes import Completed, Failed, Interrupted, Released, Stopped
 from jobs.receipts import body_text
 from jobs.retry import Again, Budget, Over
-from jobs.states import FENCED, HELD, MOVES, TERMINAL, State, Verb
+from jobs.states import FENCED, MOVES, TERMINAL, State, Verb
 
 MS = 1_000
 _HOLDER = re.compile(r"[A-Za-z0-9:._-]{1,200}")
@@ -296,4 +296,3 @@ _DECIDERS: dict[Verb, Callable[[Move, Row, datetime], Change]] = {
     Verb.EXHAUST: _exhaust, Verb.PAUSE: _pause, Verb.RESUME: _resume, Verb.CANCEL: _cancel,
     Verb.SUPERSEDE: _supersede, Verb.REQUEUE: _requeue,
 }
-HELD_STATES = frozenset(s.value for s in HELD)
