@@ -11,6 +11,7 @@ from jobs.errors import JobError
 from jobs.registry import Definition
 from jobs.services import progress
 from jobs.services.assignments import Claimed
+from jobs.worker.lines import Lines
 
 # Lazily made events are made by one thread only.
 _making = threading.Lock()
@@ -27,12 +28,13 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_stop", "definition", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_job", "_lines", "_stop", "definition", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
         self._by = by
         self._stop: threading.Event | None = None
+        self._lines: Lines | None = None
         self.definition = definition
         self.stop_reason: str | None = None
         # The publication hook has committed: this attempt's end is no news to its worker.
@@ -75,6 +77,18 @@ class Run:
         """Target id and generation of this job, if it is about a target (B16)."""
         job = self._job
         return None if job.target_id is None or job.generation is None else (job.target_id, job.generation)
+
+    def log(self, line: str) -> None:
+        """Keep a log line beside the attempt, unless the definition says no."""
+        if self.definition.logs:
+            with _making:
+                self._lines = self._lines or Lines()
+            self._lines.add(line)
+
+    @property
+    def lines(self) -> Lines | None:
+        """The log lines so far, if there are any."""
+        return self._lines
 
     @property
     def stopping(self) -> bool:

@@ -23,6 +23,7 @@ from jobs.states import State
 from jobs.worker.bell import Bell
 from jobs.worker.connection import own_connection
 from jobs.worker.context import Run
+from jobs.worker.lines import Lines
 from jobs.worker.listener import direct_dsn
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan
@@ -344,3 +345,17 @@ def test_two_thousand_jobs_leave_no_thread_descriptor_or_connection(jobs):
         assert time.monotonic() < end, (before, census(), threading.enumerate())
     assert Job.objects.filter(state="completed").count() == 130 + 3 * 780
     assert connection.pool.get_stats()["pool_size"] <= 8 + 4
+
+
+def test_an_attempts_log_lines_are_bounded_in_number_and_size() -> None:
+    """DESIGN 6: the last 200 lines, each and all of them cut."""
+    lines = Lines()
+    assert not lines
+    for n in range(1_000):
+        lines.add(f"line {n}")
+    assert lines.text().splitlines() == [f"line {n}" for n in range(800, 1_000)]
+    assert lines.dropped == 800
+    for _ in range(100):
+        lines.add("x" * 20_000_000)
+    assert len(lines.text()) <= 64 * 1024 + 200
+    assert max(map(len, lines.text().splitlines())) == 2_000
