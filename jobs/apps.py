@@ -34,7 +34,13 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         """Wire the checks and the defaults."""
         from jobs import checks  # noqa: F401
+        from jobs.conf import conf
         from jobs.store.sql import plan_once
 
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)
+        if conf().FAILPOINTS:
+            from jobs import failpoints
+            from jobs.store.faults import FAULTS
+
+            failpoints.arm(conf().FAILPOINTS, FAULTS)

@@ -39,6 +39,7 @@ class Conf:
     LISTEN_DSN: str | None = None
     MAX_DEADLINE_S: int = 7 * 86_400
     MIN_BASE_DELAY_S: float = 1.0
+    FAILPOINTS: str = ""
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:

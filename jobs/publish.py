@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from django.db import connections, transaction
 
-from jobs import clock
+from jobs import clock, failpoints
 from jobs.states import State
 
 log = logging.getLogger("jobs.publish")
@@ -98,6 +98,7 @@ class _Waker:
         try:
             connection = connections["default"]
             try:
+                failpoints.at("wake.sending")
                 with connection.cursor() as cursor:
                     cursor.execute(f"NOTIFY {CHANNEL}")
             finally:
@@ -112,4 +113,9 @@ _waker = _Waker()
 
 def wake_after_commit() -> None:
     """Wake listening workers once the present transaction has committed."""
-    transaction.on_commit(_waker.ask, robust=True)
+    transaction.on_commit(_wake, robust=True)
+
+
+def _wake() -> None:
+    failpoints.at("wake.asked")
+    _waker.ask()

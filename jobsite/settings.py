@@ -140,6 +140,8 @@ JOBS: dict[str, Any] = {
     "LEASE_S": env.float("JOBS_LEASE_S", default=30.0),
     "RECOVERY_GRACE_S": env.float("JOBS_RECOVERY_GRACE_S", default=5.0),
     "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
+    # For tests of crashes alone: where this process shall die.
+    "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),
 }
 
 LOGGING = {

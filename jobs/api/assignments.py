@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from jobs import failpoints
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
@@ -36,6 +37,7 @@ class Complete(View):
         body = parsing.body(request, ("artifact",), optional=True)
         with parsing.beneath("artifact"):
             end = runners.complete(caller(request).key, name, body.get("artifact"))
+        failpoints.at("api.settled")
         return answer(shapes.settled(end))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import selectors, states
+from jobs import failpoints, selectors, states
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
@@ -38,6 +38,7 @@ class Jobs(View):
         asked = draft.Request(fields.text(body, "type"), body.get("input", {}), options, _sent(body))
         with parsing.beneath("input"):
             done = intake.enqueue_many([asked], door=actor.door(ENDPOINT))[0]
+        failpoints.at("api.enqueued")
         # Without its result: who may enqueue may not therefore read what an earlier request brought.
         told = shapes.summary(selectors.job(actor.scope(named), done.id))
         return answer({**told, "repeated": done.repeated, "warnings": list(done.warnings)},

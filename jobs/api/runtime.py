@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import selectors
+from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
@@ -24,5 +24,6 @@ class Claim(View):
         batch = runners.claim(
             caller(request).key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
             slots=fields.count(body, "slots", 1, 1, runners.MAX_SLOTS), wait_s=fields.wait_seconds(body))
+        failpoints.at("api.claimed")
         names = selectors.external_ids([job.id for job in batch.jobs]) if batch.jobs else {}
         return answer({"assignments": [shapes.assignment(job, names) for job in batch.jobs], "again": batch.again})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from jobs import clock
+from jobs import clock, failpoints
 from jobs.errors import Invalid, JobEnded, JobNotFound, JobsError
 from jobs.services import words
 from jobs.services.words import JobId
@@ -33,6 +33,7 @@ def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled",
     moves = [Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision) for id_ in known if isinstance(id_, str)]
     with joining():
         answers = iter(apply(moves, release=False))
+        failpoints.at("cancel.written")
     return [_quiet(next(answers), id_) if isinstance(id_, str) else id_ for id_ in known]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jobs import failpoints
 from jobs.conf import registry
 from jobs.errors import Conflict, IllegalMove, Invalid, Refused
 from jobs.models import DeadLetter
@@ -37,7 +38,9 @@ def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued") -> Moved:
         if job is None:
             raise NotDeadLettered()
         _check_still_wanted(job)
-        return answered(apply([Move(job.id, Verb.REQUEUE, by=by, reason=reason)])[0])
+        moved = answered(apply([Move(job.id, Verb.REQUEUE, by=by, reason=reason)])[0])
+        failpoints.at("requeue.written")
+        return moved
 
 
 def _check_still_wanted(job: letters.LockedJob) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from jobs import clock, codecs
+from jobs import clock, codecs, failpoints
 from jobs.conf import conf, registry
 from jobs.errors import Conflict, Invalid, Refused
 from jobs.registry import SITE
@@ -246,7 +246,9 @@ class _Intake:
     def _insert(self, left: Sequence[int], rows: list[dict[str, Any]], spots: Sequence[Place],
                 prints: Sequence[bytes]) -> dict[int, Enqueued]:
         unlimited = _gate(rows)
+        failpoints.at("enqueue.ready")
         made = store.insert(rows)
+        failpoints.at("enqueue.written")
         answers = {n: Enqueued(row["id"], warnings=_warnings(self.requests[n], row, unlimited))
                    for n, row in zip(left, rows, strict=True) if row["id"] in made}
         lost = [n for n in left if n not in answers]

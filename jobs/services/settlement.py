@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from django.db import DatabaseError, InterfaceError, OperationalError
 
+from jobs import failpoints
 from jobs.codecs import printable
 from jobs.errors import Conflict
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
@@ -63,8 +64,10 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
         answers = _patiently(moves, PATIENCE_MS) if moves else []
         return answers, claim_within(claimer, slots) if claimer is not None and slots > 0 else Batch([])
 
+    if moves:
+        failpoints.at("settle.ready")
     try:
-        return durable(work)
+        done = durable(work)
     except (OperationalError, InterfaceError, NotInTransaction) as error:
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
@@ -74,6 +77,9 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
             raise
         log.exception("a batch of %d settlements was refused; settling one by one", len(moves))
         return [_alone(move) for move in moves], Batch([], again=slots > 0)
+    if moves:
+        failpoints.at("settle.committed")
+    return done
 
 
 def settle_free(reports: Sequence[Report], by: str) -> list[Answer]:
@@ -100,7 +106,9 @@ def _free(moves: Sequence[Move]) -> list[Answer]:
 
 def _patiently(moves: Sequence[Move], patience_ms: int) -> list[Answer]:
     run(f"SET LOCAL lock_timeout = {int(patience_ms)}")
-    return apply(moves)
+    answers = apply(moves)
+    failpoints.at("settle.written")
+    return answers
 
 
 def _alone(move: Move) -> Answer:

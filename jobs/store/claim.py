@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 
-from jobs import publish
+from jobs import failpoints, publish
 from jobs.clock import Now, moment
 from jobs.models import Job
 from jobs.receipts import Kind
@@ -129,7 +129,12 @@ def claim(claimer: Claimer, slots: int) -> Batch:
     picked = _Picked(slots)
     if slots > 0 and claimer.pairs:
         _gather(claimer, picked)
-    return Batch(_write(claimer, picked) if picked.ids else [], picked.again and picked.left > 0)
+    if not picked.ids:
+        return Batch([], picked.again and picked.left > 0)
+    failpoints.at("claim.found")
+    jobs = _write(claimer, picked)
+    failpoints.at("claim.written")
+    return Batch(jobs, picked.again and picked.left > 0)
 
 
 def _gather(claimer: Claimer, picked: _Picked) -> None:

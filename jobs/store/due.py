@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from jobs import publish
+from jobs import failpoints, publish
 from jobs.states import Gate, Verb
 from jobs.store import admission, moves
 from jobs.store.admission import Group
@@ -36,6 +36,7 @@ def promote(limit: int) -> int:
         run(_OPEN_GATE.format(gate="NULL"), [packed([r[0] for r in ready])])
         admission.open_lines([(r[1], r[2], r[3], r[4]) for r in ready])
         publish.wake_after_commit()
+    failpoints.at("promote.written")
     return len(due)
 
 
@@ -69,7 +70,12 @@ def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[move
         return []
     sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
     late = rows(sql, [packed([attempt for _, attempt in found]), packed(mine)])
-    return moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late])
+    if not late:
+        return []
+    failpoints.at("recovery.found")
+    answers = moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late])
+    failpoints.at("recovery.written")
+    return answers
 
 
 _LATE = """SELECT deadline_at, id::text FROM jobs_job WHERE state = 'queued' AND deadline_at IS NOT NULL

@@ -13,7 +13,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
-from jobs import clock
+from jobs import clock, failpoints
 from jobs.codecs import digest
 from jobs.errors import Invalid, JobError, JobsError
 from jobs.outcomes import Completed, Failed, Interrupted, Outcome, storable
@@ -60,6 +60,7 @@ class Commit:
             raise JobsError("commit() was called twice.", code="already_committed")
         if self.over or self._run.stop_reason in TOO_LATE:
             raise JobsError("commit() came too late.", code="too_late")
+        failpoints.at("publish.committing")
         answer = self._settle()
         # Somebody's open transaction holds the row: nothing else is to be done here than to ask again.
         while isinstance(answer, Locked) and self._run.stop_reason not in TOO_LATE and not self.over:
@@ -67,6 +68,7 @@ class Commit:
         if isinstance(answer, JobsError):
             raise answer
         self.committed = self._run.settled = True
+        failpoints.at("publish.committed")
 
     def _settle(self) -> Answer:
         """Storage that fails for a moment is no failure of the job: the same settlement may be sent again (E5)."""

@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable
 
-from jobs import clock
+from jobs import clock, failpoints
 from jobs.leases import heartbeat_s
 from jobs.outcomes import Interrupted, Stopped
 from jobs.services import assignments, workers
@@ -96,6 +96,7 @@ class Heartbeats(threading.Thread):
             return
         try:
             assignments.start([(x.job.id, x.job.fence) for x in young], self._by, patience_ms=PATIENCE_MS)
+            failpoints.at("start.committed")
             for x in young:
                 x.first_at = math.inf
         except assignments.Locked:

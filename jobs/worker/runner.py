@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from jobs import clock
+from jobs import clock, failpoints
 from jobs.conf import conf, registry
 from jobs.outcomes import Interrupted
 from jobs.registry import Definition
@@ -203,6 +203,8 @@ class Worker:
         return pause if self._duties is None else min(pause, self._duties.wait_s())
 
     def _begin(self, jobs: Sequence[Claimed]) -> None:
+        if jobs:
+            failpoints.at("claim.committed")
         self.tally.claimed += len(jobs)
         runnable: list[tuple[Claimed, Definition]] = []
         known = registry()
@@ -213,6 +215,8 @@ class Worker:
                 self.reports.add(job, refused, f"{job.type}@{job.version}" if refused is UNKNOWN else None)
             elif definition is not None:
                 runnable.append((job, definition))
+        if runnable:
+            failpoints.at("worker.begin")
         self.slots.begin(runnable)
 
     # -- trouble -----------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Crashes at named places, an independent recorder, and a checker that imports nothing of the product."""

@@ -1,0 +1,100 @@
+"""The armed processes of the grid that are no workers: `python -m tests.crash.act ROLE ...` does one thing once.
+
+Whatever becomes of it is said on stdout, as a client would have seen it: an answer, or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def _say(**facts: Any) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def enqueue(type_: str, key: str, path: str) -> None:
+    """Enqueue once under a key."""
+    from jobs.services import intake
+
+    done = intake.enqueue(type_, {"path": path}, idempotency_key=key)
+    # The wake goes out from a thread of its own.
+    _settled("wake.sending")
+    _say(id=done.id)
+
+
+def cancel(job_id: str) -> None:
+    """Cancel one job."""
+    from jobs.services import cancellation
+
+    _say(state=cancellation.cancel(job_id, by="user:crash").state)
+
+
+def requeue(job_id: str) -> None:
+    """Requeue its dead letter."""
+    from jobs.models import DeadLetter
+    from jobs.services import dead_letters
+
+    letter = DeadLetter.objects.get(job_id=job_id)
+    _say(state=dead_letters.requeue(letter, by="user:crash").state)
+
+
+def recover(job_id: str) -> None:
+    """Recover this job's lapsed attempt, as the loop does with all of them."""
+    from jobs.services import recovery
+    from jobs.store import due
+
+    def once() -> None:
+        found, _ = due.lapsed(0, due.FIRST, 1_000)
+        recovery.each([x for x in found if x[0] == job_id], lambda some: due.lapse(some, 0, recovery.BY))
+
+    _until_fired(once)
+
+
+def promote(job_id: str) -> None:
+    """Let due jobs into the claim until the armed place was met."""
+    from jobs.services import recovery
+
+    _until_fired(lambda: recovery.promote())
+
+
+def serve(port: str) -> None:
+    """Serve the site."""
+    from daphne.cli import CommandLineInterface
+
+    CommandLineInterface().run(["-b", "127.0.0.1", "-p", port, "--no-server-name", "jobsite.asgi:application"])
+
+
+def _until_fired(work: Callable[[], Any]) -> None:
+    from django.conf import settings
+
+    from jobs import clock, failpoints
+
+    armed = settings.JOBS["FAILPOINTS"].partition("=")[0]
+    until = clock.monotonic() + 30
+    while armed in failpoints._armed and clock.monotonic() < until:
+        work()
+        clock.sleep(0.05)
+
+
+def _settled(name: str) -> None:
+    from jobs import clock, failpoints
+
+    until = clock.monotonic() + 5
+    while name in failpoints._armed and clock.monotonic() < until:
+        clock.sleep(0.01)
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "recover": recover, "promote": promote, "serve": serve}
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jobsite.settings")
+    import django
+
+    django.setup()
+    ROLES[sys.argv[1]](*sys.argv[2:])

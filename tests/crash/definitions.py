@@ -1,0 +1,61 @@
+"""Jobs of the crash grid: each cell has a worker group of its own, so that its armed worker takes its job alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from jobs import RetryPolicy, failpoints, job
+from jobs.registry import external
+from jobs.schemas import Opaque
+from tests.crash.recorder import record
+
+GROUPS = 32
+SOON = RetryPolicy(max_attempts=5, base_delay_s=0.05, max_delay_s=0.05)
+# Longer than a second, so that the first heartbeat comes within.
+LONG_S = 1.6
+
+
+def _note(run: Any, path: str, what: str) -> None:
+    record(path, what=what, job=run.job_id, claims=run.claims)
+
+
+def _hook(run: Any, artifact: str, commit: Any) -> None:
+    _note(run, run.input["path"], "publish")
+    commit()
+    _note(run, run.input["path"], "published")
+
+
+def _group(n: int) -> list[Any]:
+    options: dict[str, Any] = {"worker_group": f"crash{n}", "isolated": False, "retry": SOON}
+
+    @job(f"quick-{n}", **options)
+    async def quick(run: Any, path: str) -> str:
+        """On the loop."""
+        _note(run, path, "start")
+        await asyncio.sleep(0)
+        _note(run, path, "end")
+        return "done"
+
+    @job(f"slow-{n}", **options)
+    def slow(run: Any, path: str) -> str:
+        """In a thread, long enough for a heartbeat."""
+        _note(run, path, "start")
+        failpoints.at("test.handler")
+        time.sleep(LONG_S)
+        _note(run, path, "end")
+        return "done"
+
+    @job(f"publishing-{n}", publish=_hook, **options)
+    def publishing(run: Any, path: str) -> str:
+        """Settled by its publication hook."""
+        _note(run, path, "start")
+        _note(run, path, "end")
+        return "done"
+
+    outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
+    return [quick, slow, publishing, outside]
+
+
+DEFINITIONS = [definition for n in range(GROUPS) for definition in _group(n)]

@@ -1,0 +1,80 @@
+"""The crash grid: every place times every fault, and what must come of each, written down beforehand (RELIABILITY 5.5).
+
+`outcomes` are the ends of the job's attempts in order, `starts` the claims whose handler began. Nothing here was
+copied from a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FAULTS = ("kill", "raise", "drop", "cut")
+ONCE = ("completed",)
+LAPSED = ("lapsed", "completed")
+BACK = ("interrupted", "completed")
+FAILED = ("failed", "completed")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place with one fault. `actor` says which process is armed, `kind` of which type its job is."""
+
+    point: str
+    fault: str
+    actor: str
+    kind: str
+    outcomes: tuple[str, ...] = ONCE
+    starts: tuple[int, ...] = (1,)
+    state: str = "completed"
+    # What the database says right after the fault, before anybody repeats or recovers anything.
+    after: str = ""
+
+
+def _worker(point: str, kind: str, **ends: tuple[tuple[str, ...], tuple[int, ...]]) -> list[Cell]:
+    return [Cell(point, fault, "worker", kind, *ends[fault]) for fault in FAULTS]
+
+
+def _each(point: str, actor: str, kind: str, after: dict[str, str], **more: object) -> list[Cell]:
+    return [Cell(point, fault, actor, kind, after=after[fault], **more) for fault in FAULTS]  # type: ignore[arg-type]
+
+
+ONE = (ONCE, (1,))
+# What a COMMIT whose answer was lost has made is handed back by its own worker, without a failure (E8).
+CELLS: list[Cell] = [
+    # --- a worker claims ---
+    *_worker("claim.found", "quick", kill=ONE, **{"raise": ONE}, drop=ONE, cut=(BACK, (2,))),
+    *_worker("claim.written", "quick", kill=ONE, **{"raise": ONE}, drop=ONE, cut=(BACK, (2,))),
+    *_worker("claim.committed", "quick", kill=(LAPSED, (2,)), **{"raise": (BACK, (2,))}, drop=ONE, cut=ONE),
+    *_worker("worker.begin", "quick", kill=(LAPSED, (2,)), **{"raise": (BACK, (2,))}, drop=ONE, cut=ONE),
+    # --- it runs ---
+    *_worker("test.handler", "slow", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=ONE, cut=ONE),
+    *_worker("start.committed", "slow", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),
+    # --- it settles ---
+    *_worker("settle.ready", "quick", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),
+    *_worker("settle.written", "quick", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),
+    *_worker("settle.committed", "quick", kill=ONE, **{"raise": ONE}, drop=ONE, cut=ONE),
+    *_worker("publish.committing", "publishing", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=ONE,
+             cut=ONE),
+    *_worker("publish.committed", "publishing", kill=ONE, **{"raise": ONE}, drop=ONE, cut=ONE),
+    # --- somebody enqueues; the same request is then repeated with its key (I11) ---
+    *_each("enqueue.ready", "enqueue", "quick", {"kill": "none", "raise": "none", "drop": "none", "cut": "made"}),
+    *_each("enqueue.written", "enqueue", "quick", {"kill": "none", "raise": "none", "drop": "none", "cut": "made"}),
+    *_each("wake.asked", "enqueue", "quick", dict.fromkeys(FAULTS, "made")),
+    *_each("wake.sending", "enqueue", "quick", dict.fromkeys(FAULTS, "made")),
+    *_each("api.enqueued", "api", "quick", dict.fromkeys(FAULTS, "made")),
+    # --- a runner over HTTP claims and completes; the same words are then repeated (D4) ---
+    *_each("api.claimed", "runner", "outside", dict.fromkeys(FAULTS, "leased"), outcomes=LAPSED, starts=()),
+    *_each("api.settled", "runner", "outside", dict.fromkeys(FAULTS, "completed"), starts=()),
+    # --- a person cancels, or requeues a dead letter, and repeats it ---
+    *_each("cancel.written", "cancel", "quick",
+           {"kill": "queued", "raise": "queued", "drop": "queued", "cut": "cancelled"}, outcomes=(), starts=(),
+           state="cancelled"),
+    *_each("requeue.written", "requeue", "quick",
+           {"kill": "failed", "raise": "failed", "drop": "failed", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
+    # --- the duties; a batch that fails is done one by one, on another connection where one was lost ---
+    *_each("recovery.found", "recover", "quick",
+           {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),
+    *_each("recovery.written", "recover", "quick",
+           {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),
+    *_each("promote.written", "promote", "quick", dict.fromkeys(FAULTS, "queued")),
+]

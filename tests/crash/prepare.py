@@ -1,0 +1,27 @@
+"""What must be there before a fault: a job that waits, is in dead hands, has failed for good, or is due soon."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from jobs.outcomes import Failed
+from jobs.services import assignments, intake, keys, settlement, tenancy
+from jobs.services.assignments import Claimer
+from jobs.services.settlement import Report
+
+
+def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
+    """A job for this actor; its id."""
+    made = intake.enqueue(type_, input_, **({"delay_s": 0.5} if actor == "promote" else {})).id
+    if actor in ("recover", "requeue"):
+        by = f"worker:{uuid.uuid4()}"
+        claimed = assignments.take(Claimer(pairs=[(group, "collect")], by=by), 1).jobs[0]
+        if actor == "requeue":
+            settlement.settle([Report(made, claimed.fence, Failed("planted", retryable=False))], by)
+    return made
+
+
+def api_key() -> str:
+    """A key that may enqueue, read and claim."""
+    return keys.make(tenancy.workspace(), "crash", ["enqueue", "read", "claim"])[1]
