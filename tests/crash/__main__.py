@@ -1,4 +1,5 @@
-"""The long forms: `python -m tests.crash [--repeats 5] [--point NAME] [--fault NAME]` runs the grid.
+"""The long forms: `python -m tests.crash [--repeats 5] [--point NAME] [--fault NAME]` runs the grid, and
+`python -m tests.crash --storm [--jobs 2000] [--faults 200] [--seed N]` workers under fire.
 
 Needs DATABASE_URL of a server on which it may make and drop a database of its own.
 """
@@ -47,6 +48,9 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--point", default=None)
     parser.add_argument("--fault", choices=FAULTS, default=None)
+    parser.add_argument("--storm", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2_000)
+    parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)
     given = parser.parse_args()
     if "DATABASE_URL" not in os.environ:
@@ -58,7 +62,21 @@ def main() -> int:
         import django
 
         django.setup()
-        return _batches(url, given, random.Random(seed))
+        return _storm(url, given, seed) if given.storm else _batches(url, given, random.Random(seed))
+
+
+def _storm(url: str, given: argparse.Namespace, seed: int) -> int:
+    from tests import database
+    from tests.crash.storm import Storm
+
+    database.empty()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        storm = Storm(url, url, Path(folder), jobs=given.jobs, faults=given.faults, seed=seed)
+        found = storm.run()
+    print(f"{given.jobs} jobs, {dict(storm.done)} in {time.monotonic() - began:.0f} s, {len(found)} violations",
+          *found[:20], sep="\n  ")
+    return bool(found)
 
 
 def _batches(url: str, given: argparse.Namespace, chance: random.Random) -> int:

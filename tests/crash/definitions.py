@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from jobs import RetryPolicy, failpoints, job
+from jobs import JobError, RetryPolicy, failpoints, job
 from jobs.registry import external
 from jobs.schemas import Opaque
 from tests.crash.recorder import record
@@ -58,4 +58,38 @@ def _group(n: int) -> list[Any]:
     return [quick, slow, publishing, outside]
 
 
+STORM: dict[str, Any] = {
+    "worker_group": "storm", "isolated": False, "retry": RetryPolicy(max_attempts=50, base_delay_s=0.05,
+                                                                    max_delay_s=0.2), "max_lapses": 100}
+
+
+def _fate(run: Any, mode: str) -> None:
+    if mode == "flaky" and run.claims < 2:
+        raise ValueError("the first time it fails")
+    if mode == "terminal":
+        raise JobError("payment_refused", "for good", retryable=False)
+
+
+@job("storm", **STORM)
+async def storm(run: Any, path: str, mode: str, seconds: float) -> str:
+    """On the loop."""
+    _note(run, path, "start")
+    await asyncio.sleep(seconds)
+    _fate(run, mode)
+    _note(run, path, "end")
+    return mode
+
+
+@job("storm-thread", **STORM)
+def storm_thread(run: Any, path: str, mode: str, seconds: float) -> str:
+    """In a thread."""
+    _note(run, path, "start")
+    run.wait(seconds)
+    run.check()
+    _fate(run, mode)
+    _note(run, path, "end")
+    return mode
+
+
 DEFINITIONS = [definition for n in range(GROUPS) for definition in _group(n)]
+DEFINITIONS += [storm, storm_thread]
