@@ -20,7 +20,7 @@ Entry = tuple[str, str, int]  # attempt, text, how many earlier lines had to go
 
 
 def keep(entries: Sequence[Entry]) -> None:
-    """Keep the lines of these attempts; whatever keeps them from being kept costs nothing but them. Never raises."""
+    """Keep the lines of these attempts; a database that does not take them costs nothing but them."""
     for begin in range(0, len(entries), AT_ONCE):
         rows = [AttemptLog(attempt_id=fence, lines=storable(text, LIMIT_BYTES), dropped=dropped)
                 for fence, text, dropped in entries[begin : begin + AT_ONCE]]
