@@ -8,6 +8,7 @@ from typing import Any
 _EXPORTS = {
     "job": "jobs.registry",
     "Definition": "jobs.registry",
+    "Ended": "jobs.registry",
     "JobError": "jobs.errors",
     "RetryPolicy": "jobs.retry",
     "enqueue": "jobs.services.intake",

@@ -33,10 +33,12 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         """Wire the checks and the defaults."""
-        from jobs import checks  # noqa: F401
+        from jobs import checks, publish  # noqa: F401
         from jobs.conf import conf
+        from jobs.services import reconciling
         from jobs.store.sql import plan_once
 
+        publish.in_transaction(reconciling.note_ends)
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)
         if conf().FAILPOINTS:

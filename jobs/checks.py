@@ -11,10 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
 
-from jobs.conf import conf, registry, unknown_keys
+from jobs.conf import conf, middleware, registry, unknown_keys
 from jobs.errors import Invalid
 from jobs.leases import heartbeat_s
-from jobs.routing import disagreements
+from jobs.routing import SYSTEM, disagreements
 
 
 @register("jobs")
@@ -23,7 +23,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     faults: list[CheckMessage] = [
         Error(fault, id="jobs.E001") for fault in unknown_keys(dict(getattr(settings, "JOBS", {})))]
     if not faults:
-        faults += [*_values(), *_definitions()]
+        faults += [*_values(), *_definitions(), *_middleware()]
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
@@ -62,8 +62,15 @@ def _definitions() -> Iterator[CheckMessage]:
                     hint="JOBS['DEFINITIONS'] lists modules that declare jobs.")
         return
     yield from (Error(fault, id="jobs.E005") for fault in known.check(conf().QUEUES))
-    routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known])
+    routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known if d.worker_group != SYSTEM])
     yield from (Warning(fault, id="jobs.W005") for fault in routed)
+
+
+def _middleware() -> Iterator[CheckMessage]:
+    try:
+        middleware()
+    except ImproperlyConfigured as error:
+        yield Error(str(error), id="jobs.E020", hint="Each is the dotted path of a callable: (run) -> context manager.")
 
 
 def _database() -> Iterator[CheckMessage]:

@@ -6,6 +6,9 @@ Unknown keys are refused with the nearest known one (the system check words it);
 from __future__ import annotations
 
 import difflib
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
 from jobs.registry import Registry, load
 from jobs.retry import RetryPolicy
@@ -40,6 +44,8 @@ class Conf:
     MAX_DEADLINE_S: int = 7 * 86_400
     MIN_BASE_DELAY_S: float = 1.0
     FAILPOINTS: str = ""
+    MIDDLEWARE: tuple[str, ...] = ()
+    PUBLISH_S: float = 10.0
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:
@@ -72,14 +78,41 @@ def conf() -> Conf:
 
 @lru_cache(maxsize=1)
 def registry() -> Registry:
-    """The definitions that this site registers, loaded from the modules that `DEFINITIONS` names (B1, B11)."""
-    return load(conf().DEFINITIONS)
+    """The definitions that this site registers, loaded from the modules that `DEFINITIONS` names (B1, B11).
+
+    Where one of them wants to be told of ends, the job that tells is among them (B34).
+    """
+    found = load(conf().DEFINITIONS)
+    if found.told:
+        # By name: its handler stands layers above.
+        found.add(importlib.import_module("jobs.services.reconciling").definition(list(conf().QUEUES)))
+    return found
+
+
+Middleware = Callable[[Any], AbstractContextManager[Any]]
+
+
+@lru_cache(maxsize=1)
+def middleware() -> tuple[Middleware, ...]:
+    """What `MIDDLEWARE` names, in order. Raises ImproperlyConfigured for what is not there or cannot be called."""
+    return tuple(_middleware(path) for path in conf().MIDDLEWARE)
+
+
+def _middleware(path: Any) -> Middleware:
+    try:
+        found = import_string(path)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be imported: {error}") from error
+    if not callable(found):
+        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be called.")
+    return found  # type: ignore[no-any-return]
 
 
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "JOBS":
         conf.cache_clear()
         registry.cache_clear()
+        middleware.cache_clear()
 
 
 setting_changed.connect(_forget)

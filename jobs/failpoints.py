@@ -14,7 +14,7 @@ POINTS = frozenset({
     "enqueue.ready", "enqueue.written", "api.enqueued", "wake.asked", "wake.sending",
     "claim.found", "claim.written", "claim.committed", "worker.begin", "start.committed", "api.claimed",
     "settle.ready", "settle.written", "settle.committed", "api.settled",
-    "publish.committing", "publish.committed",
+    "publish.committing", "publish.committed", "atomic.written", "ended.written",
     "recovery.found", "recovery.written", "promote.written",
     "cancel.written", "requeue.written",
     "test.handler",

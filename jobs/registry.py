@@ -1,391 +1,24 @@
-"""What a job is allowed to be: definitions `type@version`, their declaration, validation and registry (B1, B5 to B7).
+"""The definitions that a site knows: collected from its modules, found by type and version (B1, B7, B11).
 
-A closed, code-owned set: rows name a definition and never hold code. Registration is explicit and schedules nothing
-(B11). The registry of the running site is `jobs.conf`'s; what retries mean is `jobs.retry`'s.
+Registration is explicit and schedules nothing. The registry of the running site is `jobs.conf`'s.
 """
 
 from __future__ import annotations
 
-import copy
-import difflib
-import functools
 import importlib
-import inspect
-import math
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields
-from enum import Enum
-from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, Literal, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from types import ModuleType
 
-from jobs.codecs import MAX_INTEGER, MAX_PAYLOAD_BYTES, printable
+from jobs.codecs import printable
+from jobs.declaration import JobFunction, define, external, job
+from jobs.definition import ORIGINS, SITE, Definition, Ended, Executor, Site, Span, Spans, nearest
 from jobs.errors import Invalid
-from jobs.leases import DEFAULT_LEASE_S
-from jobs.retry import RetryPolicy
-from jobs.routing import UNROUTED
-from jobs.schemas import Codec, Fault, Fields, Opaque, codec, plain, unfit
-from jobs.signatures import artifact_codec, input_codec, signature
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Input = dict[str, Any]
-Executor = Literal["thread", "async", "isolated", "external"]
-
-ORIGINS: Final = frozenset({"user", "planner", "scheduler"})
-MAX_SPAN_S: Final = 2_000_000.0
-MAX_STAGES: Final = 32
-DEFAULT_TIMEOUT_S: Final = 3_600.0
-_TYPE: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_SUBJECT_LENGTH: Final = 200
-
-
-class Site(Enum):
-    """What a definition leaves to the site, as opposed to None, which says never or none."""
-
-    SITE = "site"
-
-
-SITE: Final = Site.SITE
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span that depends on the input: `of(input)` seconds, never above `cap_s` (E8, A43)."""
-
-    of: Callable[[Input], float]
-    cap_s: float
-
-
-class Spans(NamedTuple):
-    """The spans of one job in seconds; no `max_duration_s` means that only the timeout bounds it."""
-
-    lease_s: float
-    timeout_s: float
-    max_duration_s: float | None
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: the nearest known one, if any is near."""
-    near = difflib.get_close_matches(str(word)[:64], list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else "."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Definition:
-    """The code-owned contract of one `type@version` (B5). Spans are seconds, sizes bytes of UTF-8.
-
-    Raises Invalid invalid_definition with every fault at once (B6). Where SITE or None stands for a span, the site's
-    default holds; `retry=None` means never retried, `retention=None` kept for ever. `publish(job, artifact, commit)`
-    is the freshness gate (B33), `subject(input)` the short text that lists show (B40).
-    """
-
-    type: str
-    handler: Callable[..., Any] | None
-    input: Codec[Any]
-    artifact: Codec[Any]
-    _: KW_ONLY
-    version: int = 1
-    label: str = None  # type: ignore[assignment]  # from the type
-    description: str = None  # type: ignore[assignment]  # from the handler's docstring
-    isolated: bool = True
-    origins: frozenset[str] = ORIGINS
-    credential: Literal["none", "owner"] = "none"
-    share_credential: bool = False
-    worker_group: str = "default"
-    queue: str = "collect"
-    priority: int = 0
-    max_input_bytes: int = 65_536
-    max_artifact_bytes: int = 262_144
-    max_ai_credits: int = 1
-    stages: Mapping[str, str] = field(default_factory=dict)
-    retry: RetryPolicy | Site | None = SITE
-    lapse_counts: bool = True
-    max_lapses: int = 10
-    max_claims: int | None = None
-    dead_letter: bool | None = None
-    lease_s: float | Span | None = None
-    timeout_s: float | Span | None = None
-    max_duration_s: float | Span | None = None
-    duration_scope: Literal["attempt", "chain"] = "attempt"
-    strict_lease: bool = False
-    enabled: bool = True
-    runs: bool = True
-    publish: Callable[..., Any] | None = None
-    subject: Callable[[Input], str | None] | None = None
-    retention: float | Site | None = SITE
-    atomic: bool = False
-    logs: bool = True
-    name: str = field(init=False)
-    executor: Executor = field(init=False)
-    reads_input: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        if faults := list(_faults(self)):
-            raise _invalid(f"The definition {self.type!r} is not valid", faults)
-        for name, value in _derived(self).items():
-            object.__setattr__(self, name, value)
-
-    def spans(self, given: Input, *, lease_s: float = DEFAULT_LEASE_S, timeout_s: float = DEFAULT_TIMEOUT_S) -> Spans:
-        """The spans of a job with this input, valid and in normal form; the keywords are the site's defaults (E8).
-
-        Raises Invalid invalid_span if a function of the definition answers no positive number.
-        """
-        return Spans(
-            _seconds("lease_s", self.lease_s, given) or lease_s,
-            _seconds("timeout_s", self.timeout_s, given) or timeout_s,
-            _seconds("max_duration_s", self.max_duration_s, given),
-        )
-
-    def subject_of(self, given: Input) -> str | None:
-        """What lists show of a job, at most 200 code points (B40). Raises Invalid invalid_subject if it is no text."""
-        said = self.subject(given) if self.subject else None
-        if said is not None and not isinstance(said, str):
-            raise Invalid(f"The subject of {self.name} is no text.", field="subject", code="invalid_subject")
-        return printable(said, _SUBJECT_LENGTH) if said else None
-
-
-def _seconds(name: str, span: float | Span | None, given: Input) -> float | None:
-    if not isinstance(span, Span):
-        return span
-    seconds = span.of(given)
-    if not _is_span(seconds, math.inf):
-        raise Invalid(f"The definition's {name} is no positive number for this input.", field=name, code="invalid_span")
-    return min(seconds, span.cap_s)
-
-
-def _derived(definition: Definition) -> dict[str, Any]:
-    """The fields that a definition states by leaving them out, and the forms that cannot be changed."""
-    d = definition
-    label = d.label or d.type.replace("-", " ").replace("_", " ").replace(".", " ").capitalize()
-    doc = (inspect.getdoc(d.handler) or "") if d.handler else ""
-    reads = (d.lease_s, d.timeout_s, d.max_duration_s)
-    fitted = d.input.fitted("input", d.max_input_bytes)
-    result = d.artifact.fitted("artifact", d.max_artifact_bytes)
-    return {
-        "name": f"{d.type}@{d.version}",
-        "label": label,
-        "description": d.description or next((line.strip() for line in doc.splitlines() if line.strip()), label),
-        "executor": _executor(d),
-        "origins": frozenset(d.origins),
-        "stages": MappingProxyType(dict(d.stages)),
-        "input": fitted,
-        "artifact": result,
-        "max_input_bytes": fitted.max_bytes,
-        "max_artifact_bytes": result.max_bytes,
-        "reads_input": d.subject is not None or any(isinstance(span, Span) for span in reads),
-    }
-
-
-def _executor(definition: Definition) -> Executor:
-    if definition.handler is None:
-        return "external"
-    if definition.isolated:
-        return "isolated"
-    return "async" if inspect.iscoroutinefunction(definition.handler) else "thread"
-
-
-# --- validation --------------------------------------------------------------------------------------------------
-
-
-def _invalid(what: str, faults: list[Fault]) -> Invalid:
-    said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults)
-    return Invalid(f"{what}: {said}", field=faults[0]["field"], code="invalid_definition", faults=faults)
-
-
-def _is_count(value: object, most: int = MAX_INTEGER) -> bool:
-    return type(value) is int and 1 <= value <= most
-
-
-def _is_span(value: object, most: float = MAX_SPAN_S) -> bool:
-    return type(value) in (int, float) and 0 < value <= most and math.isfinite(value)  # type: ignore[operator, arg-type]
-
-
-def _matches(pattern: re.Pattern[str], value: object, length: int = 64) -> bool:
-    return isinstance(value, str) and len(value) <= length and pattern.fullmatch(value) is not None
-
-
-def _is_line(value: object, length: int) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and len(value) <= length and printable(value, length) == value
-
-
-def _faults(d: Definition) -> Iterator[Fault]:
-    """Every fault of a definition (B6, E2)."""
-    for checks in (_identity, _limits, _choices, _lengths, _handler):
-        for name, fine, message in checks(d):
-            if not fine:
-                yield {"field": name, "message": message}
-
-
-Check = tuple[str, bool, str]
-
-
-def _identity(d: Definition) -> Iterator[Check]:
-    yield "type", _matches(_TYPE, d.type), "must be at most 64 of a-z 0-9 in words joined by one of . _ -"
-    yield "version", _is_count(d.version, 2**31 - 1), "must be a whole number from 1"
-    yield "label", d.label is None or _is_line(d.label, 160), "must be one line of 1 to 160 characters"
-    told = d.description is None or (isinstance(d.description, str) and bool(d.description.strip()))
-    yield "description", told and len(d.description or "") <= 4_000, "must be 1 to 4000 characters, not blank"
-    yield "worker_group", _matches(_NAME, d.worker_group), "must be a name of at most 64 of a-z 0-9 _ -"
-    yield "worker_group", d.worker_group != UNROUTED, f"{UNROUTED!r} is reserved for jobs of unknown agents"
-    yield "queue", _matches(_NAME, d.queue), "must be a name of at most 64 of a-z 0-9 _ -"
-
-
-def _limits(d: Definition) -> Iterator[Check]:
-    for name in ("max_input_bytes", "max_artifact_bytes"):
-        yield name, _is_count(getattr(d, name), MAX_PAYLOAD_BYTES), f"must be a whole number up to {MAX_PAYLOAD_BYTES}"
-    yield "max_ai_credits", _is_count(d.max_ai_credits), "must be a whole number from 1"
-    yield "max_lapses", _is_count(d.max_lapses, 1_000), "must be a whole number from 1 to 1000"
-    yield "max_claims", d.max_claims is None or _is_count(d.max_claims, 10_000), "must be None or from 1 to 10000"
-    yield "priority", type(d.priority) is int and -100 <= d.priority <= 100, "must be a whole number from -100 to 100"
-
-
-def _choices(d: Definition) -> Iterator[Check]:
-    known = isinstance(d.origins, Collection) and not isinstance(d.origins, str) and len(d.origins) > 0
-    known = known and all(isinstance(origin, str) and origin in ORIGINS for origin in d.origins)
-    yield "origins", known, "must be some of user, planner, scheduler"
-    yield "credential", d.credential == "none", "must be 'none': owners come later; leave it out"
-    yield "share_credential", not d.share_credential, "there is none to share: owners come later; leave it out"
-    yield "atomic", not d.atomic, "atomic settlement comes later; leave it out"
-    yield "duration_scope", d.duration_scope in ("attempt", "chain"), "must be 'attempt' or 'chain'"
-    yield "retry", d.retry is None or isinstance(d.retry, (RetryPolicy, Site)), "must be a RetryPolicy, None or SITE"
-    yield "dead_letter", d.dead_letter is None or isinstance(d.dead_letter, bool), "must be True, False or None"
-    for name in ("isolated", "share_credential", "lapse_counts", "strict_lease", "enabled", "runs", "atomic", "logs"):
-        yield name, isinstance(getattr(d, name), bool), "must be True or False"
-    stages = d.stages if isinstance(d.stages, Mapping) else {"": ""}
-    yield "stages", len(stages) <= MAX_STAGES, f"must be at most {MAX_STAGES}, or none"
-    for key, label in stages.items():
-        fine = _matches(_NAME, key) and _is_line(label, 160)
-        yield "stages", fine, f"{key!r} must be a lowercase name with a label of 1 to 160 characters"
-
-
-def _lengths(d: Definition) -> Iterator[Check]:
-    for name in ("lease_s", "timeout_s", "max_duration_s"):
-        span = getattr(d, name)
-        capped = isinstance(span, Span) and callable(span.of) and _is_span(span.cap_s)
-        fine = span is None or capped or _is_span(span)
-        yield name, fine, f"must be seconds above 0 up to {MAX_SPAN_S:.0f}, or Span(function of the input, cap_s)"
-    kept = d.retention is None or isinstance(d.retention, Site) or _is_span(d.retention, 1e10)
-    yield "retention", kept, "must be seconds above 0, None (for ever) or SITE"
-
-
-def _handler(d: Definition) -> Iterator[Check]:
-    yield "input", isinstance(d.input, Codec) and d.input.is_object, "must be a codec of JSON objects"
-    yield "artifact", isinstance(d.artifact, Codec), "must be a codec"
-    for name in ("publish", "subject"):
-        yield name, getattr(d, name) is None or callable(getattr(d, name)), "must be a function or None"
-    if d.handler is None:
-        return
-    yield "handler", callable(d.handler), "must be a function, or None for external jobs"
-    taken = not callable(d.handler) or not isinstance(d.input, Codec) or _takes(d.handler, d.input)
-    yield "input", taken, "the handler cannot be called with the run and this input"
-    several = inspect.isgeneratorfunction(d.handler) or inspect.isasyncgenfunction(d.handler)
-    yield "handler", not several, "must return its artifact, not yield"
-
-
-def _takes(handler: Callable[..., Any], given: Codec[Any]) -> bool:
-    args, names = ((None,), given.names) if isinstance(given, Fields) else ((None, None), ())
-    try:
-        signature(handler).bind(*args, **dict.fromkeys(names))
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-# --- declaration -------------------------------------------------------------------------------------------------
-
-_KEYWORDS: Final = tuple(f.name for f in fields(Definition) if f.init and f.name not in ("type", "handler"))
-
-
-def define(type_: str, handler: Callable[..., Any] | None, options: Mapping[str, Any]) -> Definition:
-    """A definition from keywords: codecs from the handler's signature where none is given, every fault at once (B6)."""
-    faults = [{"field": word, "message": f"is no field of a definition{nearest(word, _KEYWORDS)}"}
-              for word in options if word not in _KEYWORDS]
-    given = {word: value for word, value in options.items() if word in _KEYWORDS}
-    unread = set()
-    for noun, read in (("input", input_codec), ("artifact", artifact_codec)):
-        try:
-            given[noun] = codec(given[noun]) if noun in given else read(handler) if handler else _unstated()
-        except Invalid as error:
-            unread.add(noun)
-            given[noun] = Opaque()
-            faults += [{**fault, "field": _within(noun, fault["field"])} for fault in error.faults]
-    try:
-        definition = Definition(type_, handler, **given)
-    except Invalid as error:
-        faults += [fault for fault in error.faults if fault["field"] not in unread]
-    if faults:
-        raise _invalid(f"The definition {type_!r} is not valid", faults)
-    return definition
-
-
-def _unstated() -> Codec[Any]:
-    raise unfit([{"field": "", "message": "must be stated for an external job"}])
-
-
-def _within(noun: str, place: str) -> str:
-    return f"{noun}.{place}" if place and not place.startswith("/") else noun + place
-
-
-def external(type_: str, /, **options: Any) -> Definition:
-    """A definition whose jobs HTTP runners execute; `input` and `artifact` must be given (E9). Raises Invalid."""
-    return define(type_, None, options)
-
-
-def job(type_: str, /, **options: Any) -> Callable[[Callable[P, R]], JobFunction[P, R]]:
-    """Declare a function to be the handler of a job; keywords are the fields of Definition (DESIGN 6).
-
-    The function's annotations are the codecs, unless `input=` or `artifact=` name a type or a Codec. A handler with
-    `input=` is called `handler(run, input)`, else `handler(run, **fields)`. Raises Invalid invalid_definition.
-    """
-    if not isinstance(type_, str):
-        raise _invalid("A job needs a type", [{"field": "type", "message": 'write @job("the-type")'}])
-    return lambda function: JobFunction(function, define(type_, function, options))
-
-
-class JobFunction(Generic[P, R]):
-    """A declared handler: calling it calls the function; `definition` is what is registered."""
-
-    def __init__(self, function: Callable[P, R], definition: Definition) -> None:
-        self.definition = definition
-        self._function = function
-        self._options: dict[str, Any] = {}
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"<job {self.definition.name}>"
-
-    def using(self, **options: Any) -> JobFunction[P, R]:
-        """The same job with options of enqueue: `report.using(priority=5, tenant="acme").enqueue(month=3)`."""
-        bound = copy.copy(self)
-        bound._options = {**self._options, **options}
-        return bound
-
-    def enqueue(self, value: Any = None, /, **fields: Any) -> Any:
-        """Enqueue by fields or by one input value; what `jobs.enqueue` answers and raises."""
-        return self._door("enqueue")(self.definition.type, self._input(value, fields), **self._options)
-
-    async def aenqueue(self, value: Any = None, /, **fields: Any) -> Any:
-        """`enqueue` for async callers."""
-        return await self._door("aenqueue")(self.definition.type, self._input(value, fields), **self._options)
-
-    def _input(self, value: Any, fields: dict[str, Any]) -> Any:
-        if value is not None and fields:
-            raise Invalid("Give one input or fields, not both.", field="input", code="invalid_input")
-        return plain(fields if value is None else value)
-
-    @staticmethod
-    def _door(verb: str) -> Callable[..., Any]:
-        # By name: the verbs live layers above, and the rules import no Django, not even through them.
-        return getattr(importlib.import_module("jobs"), verb)  # type: ignore[no-any-return]
-
-
-# --- registry ----------------------------------------------------------------------------------------------------
-
+# The names by which definitions were always imported from here.
+__all__ = [
+    "ORIGINS", "SITE", "Definition", "Ended", "Executor", "JobFunction", "Registry", "Site", "Span", "Spans",
+    "collect", "define", "external", "job", "load", "nearest",
+]
 
 class Registry:
     """The definitions of a site by type and version. The highest version serves new work (B7)."""
@@ -393,6 +26,8 @@ class Registry:
     def __init__(self, definitions: Iterable[Definition] = ()) -> None:
         self._exact: dict[tuple[str, int], Definition] = {}
         self._current: dict[str, Definition] = {}
+        # The types whose ends somebody wants to be told of.
+        self.told: frozenset[str] = frozenset()
         for definition in definitions:
             self.add(definition)
 
@@ -408,6 +43,8 @@ class Registry:
         key = (definition.type, definition.version)
         if self._exact.setdefault(key, definition) is not definition:
             raise Invalid(f"{definition.name} is defined twice.", field="type", code="duplicate_definition")
+        if definition.on_ended is not None:
+            self.told |= {definition.type}
         newest = self._current.get(definition.type, definition)
         self._current[definition.type] = definition if definition.version > newest.version else newest
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 UNROUTED = "unrouted"
+# Of the jobs that the house makes for itself: every worker serves it, and no tenant's cap counts them.
+SYSTEM = "system"
 
 
 @dataclass(frozen=True, slots=True)

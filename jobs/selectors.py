@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ LIST_PATIENCE_MS = 5_000
 QUERY_CANCELED = "57014"
 CLAIM_MAX_WAIT_S = 20
 RELEASE_MAX_DELAY_S = 86_400
+LOGS_AT_ONCE = 20
 
 
 class TenantNotFound(NotFound):
@@ -168,7 +169,16 @@ def receipts(of: Job, *, after: int, limit: int) -> Page:
 
 def attempts(of: Job, *, after: int, limit: int) -> Page:
     """Attempts of a job with a number above `after`, in order."""
-    found = list(Attempt.objects.filter(job_id=of.pk, number__gt=after).select_related("worker", "key")
+    return _attempts(of, after, limit, "worker", "key")
+
+
+def attempts_with_logs(of: Job, *, after: int, limit: int) -> Page:
+    """The same with their log lines, at most 20 at once: an attempt may have kept 64 Ki characters."""
+    return _attempts(of, after, min(limit, LOGS_AT_ONCE), "worker", "key", "log")
+
+
+def _attempts(of: Job, after: int, limit: int, *related: str) -> Page:
+    found = list(Attempt.objects.filter(job_id=of.pk, number__gt=after).select_related(*related)
                  .order_by("number")[: limit + 1])
     return Page(found[:limit], found[limit - 1].number if len(found) > limit else None)
 
@@ -253,6 +263,11 @@ def external_ids(job_ids: Sequence[str]) -> dict[str, tuple[str | None, str | No
     """The caller's job_id and the tenant's subject of each job, by its id."""
     found = Job.objects.filter(pk__in=job_ids).values_list("pk", "external_id", "tenant__subject")
     return {str(pk): (external, subject) for pk, external, subject in found}
+
+
+def subjects(tenant_ids: Collection[int]) -> dict[int, str | None]:
+    """The subjects of these tenants."""
+    return dict(Tenant.objects.filter(pk__in=tenant_ids).values_list("pk", "subject"))
 
 
 # --- limits --------------------------------------------------------------------------------------------------------

@@ -142,11 +142,14 @@ JOBS: dict[str, Any] = {
     "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
     # For tests of crashes alone: where this process shall die.
     "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),
+    "MIDDLEWARE": env.list("JOBS_MIDDLEWARE", default=[]),
+    "PUBLISH_S": env.float("JOBS_PUBLISH_S", default=10.0),
 }
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "handlers": {"console": {"class": "logging.StreamHandler"}},
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="WARNING")},
-}
+# Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and
+# `runworker` writes every line as its events, with the attempt in which it was logged.
+_LOG_LEVEL = env.str("LOG_LEVEL", default="")
+LOGGING: dict[str, Any] = {"version": 1, "disable_existing_loggers": False}
+if _LOG_LEVEL:
+    LOGGING["handlers"] = {"console": {"class": "logging.StreamHandler"}}
+    LOGGING["root"] = {"handlers": ["console"], "level": _LOG_LEVEL}

@@ -12,6 +12,7 @@ from jobs import selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import tenant_scope
 from jobs.api.views import View, answer
+from jobs.errors import Invalid
 from jobs.selectors import Page
 from jobs.services.keys import Permission
 
@@ -20,8 +21,8 @@ MAX_NUMBER = 999_999_999
 
 
 def _numbered(request: Request, name: str, noun: str, read: Callable[..., Page],
-              shape: Callable[[Any], Any]) -> Response:
-    said = parsing.query(request, "after", "limit")
+              shape: Callable[[Any], Any], *more: str) -> Response:
+    said = parsing.query(request, "after", "limit", *more)
     after = fields.whole(said, "after", 0, 0, MAX_NUMBER)
     limit = fields.whole(said, "limit", 100, 1, MOST)
     found = read(selectors.job(tenant_scope(request), name), after=after, limit=limit)
@@ -44,8 +45,13 @@ class Attempts(View):
     permissions = {"GET": Permission.READ}
 
     def get(self, request: Request, name: str) -> Response:
-        """Every claim of a job and how it ended (E2)."""
-        return _numbered(request, name, "attempts", selectors.attempts, shapes.attempt)
+        """Every claim of a job and how it ended (E2); `?include=log` shows what each has logged (A64)."""
+        include = parsing.query(request, "after", "limit", "include").get("include")
+        if include is None:
+            return _numbered(request, name, "attempts", selectors.attempts, shapes.attempt)
+        if include != "log":
+            raise Invalid("can include log", field="include", code="invalid_include")
+        return _numbered(request, name, "attempts", selectors.attempts_with_logs, shapes.attempt_with_log, "include")
 
 
 class Artifact(View):

@@ -13,7 +13,7 @@ from typing import Any
 from jobs import selectors
 from jobs.clock import jsonable
 from jobs.leases import heartbeat_s
-from jobs.models import Artifact, Attempt, Job, Receipt
+from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.selectors import Page
 from jobs.services import runners
 from jobs.services.runners import Extended, Settled
@@ -92,6 +92,13 @@ def attempt(row: Attempt) -> dict[str, Any]:
         "started_at": jsonable(row.started_at), "ended_at": jsonable(row.ended_at), "outcome": row.outcome,
         "reason_code": row.reason_code, "message": row.message, "retryable": row.retryable,
     }
+
+
+def attempt_with_log(row: Attempt) -> dict[str, Any]:
+    """The same with its last log lines; null where it left none."""
+    kept: AttemptLog | None = getattr(row, "log", None)
+    told = {"lines": kept.lines.split("\n"), "dropped": kept.dropped} if kept else None
+    return {**attempt(row), "log": told}
 
 
 def artifact(job: Job, row: Artifact) -> dict[str, Any]:

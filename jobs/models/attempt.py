@@ -7,6 +7,7 @@ import uuid
 from django.db import models
 from django.db.models import Q
 
+from jobs.clock import Now
 from jobs.models.job import Job
 from jobs.models.key import Key
 from jobs.models.worker import Worker
@@ -47,6 +48,22 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number} of {self.job_id}"
+
+
+class AttemptLog(models.Model):
+    """The last log lines of one attempt, written after its end as far as may be (A64); erased with its attempt."""
+
+    attempt = models.OneToOneField(Attempt, on_delete=models.DO_NOTHING, primary_key=True, db_constraint=False,
+                                   related_name="log")
+    lines = models.TextField(db_comment="At most 200 lines and 64 Ki characters")
+    dropped = models.PositiveIntegerField(db_comment="How many earlier lines had to go")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "jobs_attempt_log"
+
+    def __str__(self) -> str:
+        return f"log of {self.attempt_id}"
 
 
 class AttemptCap(models.Model):

@@ -17,7 +17,7 @@ from jobs.ids import uuid7
 from jobs.receipts import body_text
 from jobs.registry import SITE, Definition
 from jobs.retry import RetryPolicy
-from jobs.routing import route
+from jobs.routing import SYSTEM, route
 from jobs.services import words
 from jobs.services.words import Place
 
@@ -118,6 +118,8 @@ def _template(definition: Definition) -> dict[str, Any]:
 
 
 def _group(definition: Definition, agent: str | None) -> str:
+    if definition.worker_group == SYSTEM:
+        return SYSTEM
     if agent is None:
         return route(conf().ROUTING, None, definition.type, definition.worker_group)
     words.agent(agent)

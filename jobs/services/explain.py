@@ -13,11 +13,12 @@ from typing import Any
 
 from jobs import clock
 from jobs.conf import registry
-from jobs.models import Attempt, ClaimLine, Job, Key, Receipt, Worker
+from jobs.models import Attempt, AttemptLog, ClaimLine, Job, Key, Receipt, Worker
 from jobs.receipts import BrokenHistory, Kind, check_chain, fold
 from jobs.receipts import Receipt as Fact
-from jobs.routing import UNROUTED
+from jobs.routing import SYSTEM, UNROUTED
 from jobs.selectors import limit
+from jobs.services import attempt_logs
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
 from jobs.store import admission
@@ -53,6 +54,7 @@ class Story:
     now: datetime
     steps: list[Step]
     attempts: list[Attempt]
+    log: AttemptLog | None
     broken: str | None
     reason: Reason | None
 
@@ -64,7 +66,7 @@ def story(job: Job) -> Story:
     attempts = list(Attempt.objects.filter(job_id=job.pk).select_related("worker", "key").order_by("number"))
     numbers = {str(a.pk): a.number for a in attempts}
     steps = [Step(r.number, r.kind, r.at, tell(r.kind, json.loads(r.body), numbers)) for r in written]
-    return Story(job, now, steps, attempts, _broken(job, written), blocker(job, now))
+    return Story(job, now, steps, attempts, attempt_logs.of(job), _broken(job, written), blocker(job, now))
 
 
 def _broken(job: Job, written: list[Receipt]) -> str | None:
@@ -204,6 +206,8 @@ def _group_full(job: Job, now: datetime) -> Reason | None:
 
 
 def _tenant_full(job: Job, now: datetime) -> Reason | None:
+    if job.worker_group == SYSTEM:
+        return None
     line = ClaimLine.objects.filter(worker_group=job.worker_group, queue=job.queue, tenant_id=job.tenant_id)
     parked = line.exclude(parked=None).values_list("parked", flat=True).first()
     if parked == "paused":
@@ -256,6 +260,8 @@ def as_json(told: Story) -> dict[str, Any]:
         "claims": job.claims, "failures": job.failures, "max_attempts": job.max_attempts,
         "chain_ok": told.broken is None, "chain_error": told.broken,
         "not_running": {"code": told.reason.code, "message": told.reason.said} if told.reason else None,
+        "log": {"attempt": told.log.attempt.number, "dropped": told.log.dropped,
+                "lines": told.log.lines.split("\n")} if told.log else None,
         "steps": [{"number": s.number, "kind": s.kind, "at": clock.jsonable(s.at), "said": s.said} for s in told.steps],
         "attempts": [{"number": a.number, "holder": holder(a), "outcome": a.outcome, "reason_code": a.reason_code,
                       "message": a.message, "leased_at": clock.jsonable(a.leased_at),

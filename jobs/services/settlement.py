@@ -9,19 +9,20 @@ import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db.transaction import TransactionManagementError
 
 from jobs import failpoints
 from jobs.codecs import printable
-from jobs.errors import Conflict
+from jobs.errors import Conflict, StaleFence
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
 from jobs.services import workers
 from jobs.services.assignments import LOCK_NOT_AVAILABLE, Locked, claim_within
 from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimer
-from jobs.store.moves import Answer, apply
-from jobs.store.sql import NotInTransaction, durable, run, sqlstate
+from jobs.store.moves import Answer, Moved, apply
+from jobs.store.sql import ALIAS, NotInTransaction, durable, run, sqlstate
 from jobs.store.verbs import CODE_LIMIT, Move
 
 log = logging.getLogger("jobs.settlement")
@@ -80,6 +81,18 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
     if moves:
         failpoints.at("settle.committed")
     return done
+
+
+def settle_within(report: Report, by: str) -> Answer:
+    """Settle in the present transaction: what its holder wrote there commits with the end or not at all (DESIGN 6).
+
+    The holder's last statement. It waits for whoever holds the job's row, with all that the transaction has locked;
+    where that is a deadlock the database ends one of the two. The same end once more is no repeat here but stale.
+    """
+    if not connections[ALIAS].in_atomic_block:
+        raise TransactionManagementError("There is no transaction to settle in.")
+    answer = apply([_move(report, by)], release=False)[0]
+    return StaleFence(status=answer.state) if isinstance(answer, Moved) and answer.repeated else answer
 
 
 def settle_free(reports: Sequence[Report], by: str) -> list[Answer]:

@@ -316,13 +316,13 @@ def hold_excess(workspace_id: int, limit: int) -> int:
 # Live attempts that a cap does not count: they were claimed before it was set, or under another scope.
 _UNCOUNTED = """SELECT u.job_id::text, u.attempt_id, u.name FROM (
         SELECT s.*, 'tenant:' || s.tenant_id AS name FROM s
-        WHERE coalesce(s.own_cap, s.ws_cap) IS NOT NULL
+        WHERE coalesce(s.own_cap, s.ws_cap) IS NOT NULL AND s.worker_group <> 'system'
         UNION ALL
         SELECT s.*, CASE WHEN s.scope = 'workspace' THEN 'group:w' || s.workspace_id ELSE 'group:' || s.tenant_id END
             || ':' || s.exclusive_group FROM s WHERE s.exclusive_group IS NOT NULL AND s.group_max IS NOT NULL) u
     WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
         AND c.cap_key = hashtextextended(u.name, 0))"""
-_LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.exclusive_group,
+_LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.worker_group, job.exclusive_group,
         own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_GROUP_MAX} AS group_max,
         {_GROUP_SCOPE} AS scope
     FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}}

@@ -20,6 +20,7 @@ from jobs import failpoints, publish
 from jobs.clock import Now, moment
 from jobs.models import Job
 from jobs.receipts import Kind
+from jobs.routing import SYSTEM
 from jobs.states import State
 from jobs.store import admission
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
@@ -196,6 +197,8 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
     # A tenant may have several lines for a while: what was cut off is told by rows, not by tenants.
     count: dict[int, int] = {}
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
+        if pairs[n - 1][0] == SYSTEM:
+            line[3] = None
         found.setdefault(n, {}).setdefault(line[2], _Line(*line))
         count[n] = count.get(n, 0) + 1
     return {n: (_in_turn(by.values(), cursors[n - 1]), count[n] >= limit) for n, by in found.items()}

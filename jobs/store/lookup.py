@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from jobs.store.sql import array, packed, rows, run
@@ -82,6 +82,28 @@ def active_of_target(target_id: int, before: int) -> list[str]:
 def current_generation(target_id: int) -> int:
     """The target's generation, locked until the commit."""
     return int(rows("SELECT generation FROM jobs_target WHERE id = %s FOR NO KEY UPDATE", [target_id])[0][0])
+
+
+_ENDED = f"""SELECT job.id::text, job.chain, job.state, job.reason, job.workspace_id, coalesce(t.id, job.tenant_id)
+    FROM jobs_job job LEFT JOIN jobs_tenant t ON t.workspace_id = job.workspace_id AND t.subject IS NULL
+    WHERE job.id = ANY({array('uuid')}) AND job.type = ANY({array('text')}) AND job.ended_at IS NOT NULL
+    ORDER BY job.id"""
+
+
+class End(NamedTuple):
+    """A job that has ended in the present transaction, and its workspace's untenanted tenant."""
+
+    job_id: str
+    chain: int
+    state: str
+    reason: str | None
+    workspace_id: int
+    tenant_id: int
+
+
+def ended(job_ids: Collection[str], types: Collection[str]) -> list[End]:
+    """Those of these jobs that are of these types and have ended."""
+    return [End._make(r) for r in rows(_ENDED, [packed(job_ids), packed(types)])]
 
 
 def version_of(job_id: str) -> tuple[str, int] | None:

@@ -5,11 +5,13 @@ A pool also waits longer and longer between its attempts to reach a lost server;
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from django.db import DEFAULT_DB_ALIAS, Error, connections
 
+log = logging.getLogger("jobs.worker")
 # What a database in trouble raises: InterfaceError is no DatabaseError, and a socket may speak for itself.
 TROUBLE = (Error, OSError)
 
@@ -39,3 +41,18 @@ def drop(connection: object = None) -> None:
 def sentence(error: BaseException) -> str:
     """The first line of an error, for a log line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def close_all() -> None:
+    """Give this thread's connections back to the pool; also those that a handler broke."""
+    for connection in connections.all(initialized_only=True):
+        try:
+            if connection.in_atomic_block:
+                # A handler left its transaction open: nothing of it may be kept.
+                connection.needs_rollback = True
+                connection.in_atomic_block = False
+                connection.savepoint_ids = []
+                connection.run_on_commit = []
+            connection.close()
+        except Exception:
+            log.warning("a handler left a database connection that does not close", exc_info=True)

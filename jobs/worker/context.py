@@ -7,10 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from jobs import clock
+from jobs.conf import conf
 from jobs.errors import JobError
+from jobs.outcomes import Failed
 from jobs.registry import Definition
 from jobs.services import progress
 from jobs.services.assignments import Claimed
+from jobs.worker import tenants
 from jobs.worker.lines import Lines
 
 # Lazily made events are made by one thread only.
@@ -28,7 +31,7 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_lines", "_stop", "definition", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_job", "_lines", "_stop", "definition", "publishing", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
@@ -37,8 +40,10 @@ class Run:
         self._lines: Lines | None = None
         self.definition = definition
         self.stop_reason: str | None = None
-        # The publication hook has committed: this attempt's end is no news to its worker.
+        # Its hook or its transaction has committed: this attempt's end is no news to its worker.
         self.settled = False
+        # Its publication hook runs, and `until` is the hook's.
+        self.publishing = False
         # The steady clock's moment at which the attempt times out; None: never.
         self.until = None if job.timeout_ms is None else clock.monotonic() + job.timeout_ms / 1000
 
@@ -78,11 +83,22 @@ class Run:
         job = self._job
         return None if job.target_id is None or job.generation is None else (job.target_id, job.generation)
 
+    @property
+    def tenant(self) -> str | None:
+        """The subject of the tenant whose job it is; None for a job without one."""
+        return tenants.subject(self._job.tenant_id)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every log line made within this attempt says of it; never its fence (A64)."""
+        return {"job": self._job.id, "attempt": self._job.claims, "type": self.definition.name, "tenant": self.tenant}
+
     def log(self, line: str) -> None:
         """Keep a log line beside the attempt, unless the definition says no."""
         if self.definition.logs:
             with _making:
-                self._lines = self._lines or Lines()
+                if self._lines is None:
+                    self._lines = Lines()
             self._lines.add(line)
 
     @property
@@ -111,6 +127,22 @@ class Run:
         self.stop_reason = self.stop_reason or reason
         if self._stop is not None:
             self._stop.set()
+
+    def begin_publishing(self, seconds: float) -> None:
+        """Called by the executor: from now on the attempt ends with its publication hook's time, if not before."""
+        until = clock.monotonic() + seconds
+        if self.until is None or until < self.until:
+            self.until, self.publishing = until, True
+
+    def note_settled(self) -> None:
+        """Called by the executor once the attempt's completion is committed."""
+        self.settled = True
+
+    def timed_out(self) -> Failed:
+        """What it means that `until` has passed (B26, B33)."""
+        if self.publishing:
+            return Failed("publish_timeout", f"The publication hook did not commit within {conf().PUBLISH_S:g} s.")
+        return Failed("attempt_timeout", f"The attempt ran longer than {self._job.timeout_ms} ms.")
 
     def progress(self, stage: str, event: str = "started") -> None:
         """Record a declared stage as `started` or `completed` (B30)."""

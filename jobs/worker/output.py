@@ -20,6 +20,10 @@ def clipped(name: str, value: Any) -> Any:
     """A value as a log may show it: secrets by name left out, text cut, control characters escaped."""
     if any(word in name.lower() for word in SECRETS):
         return "[redacted]"
+    if isinstance(value, dict):
+        return {str(key): clipped(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clipped(name, inner) for inner in value]
     return value[:LIMIT] if isinstance(value, str) else value
 
 
@@ -30,13 +34,17 @@ class Output:
         self.stream = stream or sys.stdout
         self.as_json = not self.stream.isatty() if as_json is None else as_json
         self.level = level
-        self._lock = threading.Lock()
+        # Again by its own thread: what the collector ends in the middle of a line may have something to log.
+        self._lock = threading.RLock()
 
     def __call__(self, event: str, level: int = 1, **facts: Any) -> None:
         """Write one event with a stable name."""
-        if level > self.level:
-            return
-        shown = {name: clipped(name, value) for name, value in facts.items() if value is not None}
+        if level <= self.level:
+            self.write(event, {name: value for name, value in facts.items() if value is not None})
+
+    def write(self, event: str, facts: dict[str, Any]) -> None:
+        """Write one event, whatever its level."""
+        shown = {name: clipped(name, value) for name, value in facts.items()}
         line = self._json(event, shown) if self.as_json else self._plain(event, shown)
         with self._lock:
             self._write(line + "\n")
@@ -62,7 +70,9 @@ class Output:
     @staticmethod
     def _json(event: str, facts: dict[str, Any]) -> str:
         at = clock.wall().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return json.dumps({"at": at, "event": event, **facts}, ensure_ascii=True, default=str)
+        # What a log record brings may not take the place of these.
+        own = {"at": at, "event": event}
+        return json.dumps(own | facts | own, ensure_ascii=True, default=str)
 
     @staticmethod
     def _plain(event: str, facts: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What this process does not run, and what becomes of it (A26, B43, E7)."""
+"""What this process serves, what it does not run, and what becomes of that (A26, B43, E7)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from collections.abc import Iterable
 from jobs.conf import conf
 from jobs.outcomes import Failed, Interrupted, Outcome
 from jobs.registry import Definition
+from jobs.routing import SYSTEM
 from jobs.services.assignments import Claimed
+from jobs.worker.plan import Plan
 
 UNKNOWN_US = 15 * 1_000_000
 UNKNOWN = Interrupted("unregistered_type", UNKNOWN_US)
+
+
+def pairs(plan: Plan, known: Iterable[Definition]) -> list[tuple[str, str]]:
+    """The worker groups and queues to claim from: the plan's, and those of the house's own jobs whatever it says."""
+    chosen = [(group, queue) for queue in plan.queues for group in plan.groups]
+    return list(dict.fromkeys([*chosen, *((SYSTEM, d.queue) for d in known if d.worker_group == SYSTEM)]))
 
 
 def startable(known: Iterable[Definition]) -> list[tuple[str, int]] | None:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from jobs import clock
 from jobs.errors import JobsError
 from jobs.outcomes import Failed, Outcome
-from jobs.services import settlement
+from jobs.services import attempt_logs, settlement
 from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
 from jobs.worker.executor import Published, Spoilt
+from jobs.worker.lines import Lines
 from jobs.worker.output import Output
 from jobs.worker.plan import Tally
 from jobs.worker.slots import Slots, facts
@@ -40,6 +41,8 @@ class Reports:
         self.alone = False
         # Live attempts that nobody here will end: they are not strays to be given back, their leases decide.
         self._left: set[str] = set()
+        # Lines to keep beside attempts, by fence, once their settlements are through.
+        self._lines: list[tuple[str, Lines]] = []
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._spoilt) + len(self._locked) + len(self._locked_spoilt)
@@ -67,6 +70,8 @@ class Reports:
         """Take what ended out of the slots; whether something had."""
         ends = self._slots.collect()
         for live, result in ends:
+            if live.run.lines:
+                self._lines.append((live.job.fence, live.run.lines))
             if isinstance(result, Published):
                 self._tally.completed += 1
                 if self._output.level >= 2:
@@ -76,6 +81,12 @@ class Reports:
             else:
                 self._kept.append((live.job, Report(live.job.id, live.job.fence, result)))
         return bool(ends)
+
+    def keep_lines(self) -> None:
+        """Keep the log lines of what has ended beside its attempts: after the settlements, and as far as may be."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            attempt_logs.keep([(fence, kept.text(), kept.dropped) for fence, kept in lines])
 
     def next(self) -> list[Kept]:
         """What to settle now, and what `settled` expects answers for."""

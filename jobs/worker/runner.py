@@ -17,6 +17,7 @@ from jobs.outcomes import Interrupted
 from jobs.registry import Definition
 from jobs.services import assignments, duties, recovery, settlement, workers
 from jobs.services.assignments import Answer, Batch, Claimed, Claimer
+from jobs.worker import tenants
 from jobs.worker.aside import Aside
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
@@ -25,7 +26,7 @@ from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan, Tally
-from jobs.worker.refusals import UNKNOWN, refusal, startable
+from jobs.worker.refusals import UNKNOWN, pairs, refusal, startable
 from jobs.worker.reports import BATCH, Kept, Reports
 from jobs.worker.slots import Live, Slots, facts
 from jobs.worker.watch import Watch
@@ -56,7 +57,7 @@ class Worker:
             self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues, [d.name for d in known])
         self.by = f"worker:{self.row.id}"
         self.claimer = Claimer(
-            pairs=[(g, q) for q in plan.queues for g in plan.groups], by=self.by, worker_id=str(self.row.id),
+            pairs=pairs(plan, known), by=self.by, worker_id=str(self.row.id),
             types=startable(known), weights=dict(conf().QUEUES), strict=plan.strict)
         self.tally = Tally()
         self._bell = Bell()
@@ -158,6 +159,7 @@ class Worker:
         return not (batch.jobs or batch.again or self.slots.ended or self.reports.ready)
 
     def _tick(self) -> None:
+        self.reports.keep_lines()
         if self._duties is not None:
             self._duties.tick()
 
@@ -206,6 +208,7 @@ class Worker:
         if jobs:
             failpoints.at("claim.committed")
         self.tally.claimed += len(jobs)
+        tenants.learn({job.tenant_id for job in jobs})
         runnable: list[tuple[Claimed, Definition]] = []
         known = registry()
         for job in jobs:
@@ -293,6 +296,7 @@ class Worker:
             self.reports.gather()
             while reports := self.reports.next():
                 self.reports.settled(reports, settlement.settle([r for _, r in reports], self.by))
+            self.reports.keep_lines()
         except TROUBLE as error:
             self._doubt = True
             drop()

@@ -10,7 +10,7 @@ import threading
 from typing import Protocol
 
 from jobs import clock
-from jobs.outcomes import Failed
+from jobs.worker.results import PUBLISHED
 from jobs.worker.slots import Live, Slots, facts
 
 log = logging.getLogger("jobs.worker")
@@ -65,12 +65,14 @@ class Watch(threading.Thread):
     def _look_at(self, live: Live, now: float) -> None:
         if live.ended:
             return
-        if live.verdict is None and live.run.until is not None and now >= live.run.until and not live.run.settled:
-            timed_out = Failed("attempt_timeout", f"The attempt ran longer than {live.job.timeout_ms} ms.")
-            self._slots.stop(live, "attempt_timeout", timed_out)
+        if live.verdict is None and live.run.until is not None and now >= live.run.until:
+            over = live.run.timed_out()
+            # What has committed stands, but what it does afterwards holds its attempt no longer (B33).
+            verdict = PUBLISHED if live.run.settled else over
+            self._slots.stop(live, over.code, verdict)
             # A thread cannot be cancelled: nothing is gained by waiting for it.
-            if live.threaded and live.verdict is timed_out:
-                self._slots.abandon(live, timed_out)
+            if live.threaded and live.verdict is verdict:
+                self._slots.abandon(live, verdict)
         elif live.verdict is not None and now - live.verdict_at > IGNORES_S:
             self._slots.abandon(live, live.verdict)
 

@@ -21,6 +21,8 @@ RULES = (
     "codecs",
     "schemas",
     "receipts",
+    "definition",
+    "declaration",
     "registry",
     "ids",
 )

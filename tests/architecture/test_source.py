@@ -61,7 +61,7 @@ BROAD = {
     "jobs/publish.py": "a hook that breaks undoes nothing",
 }
 # Longer than the house likes; may only shrink.
-LONG_FILES = {"jobs/registry.py": 485}
+LONG_FILES: dict[str, int] = {}
 
 
 def test_only_the_store_writes_rows_of_jobs() -> None:

@@ -116,7 +116,7 @@ def test_the_byte_limits_of_a_definition_are_those_of_its_codecs() -> None:
     ("version", 0), ("version", True), ("version", 1.0), ("version", 2**53), ("label", ""), ("label", "  "),
     ("label", "a\nb"), ("label", "x" * 161), ("description", " \n"), ("description", 5), ("origins", set()),
     ("origins", {"user", "root"}), ("origins", "user"), ("origins", None), ("origins", [[]]), ("credential", "planner"),
-    ("credential", "owner"), ("share_credential", True), ("atomic", True), ("atomic", "yes"),
+    ("credential", "owner"), ("share_credential", True), ("atomic", "yes"),
     ("worker_group", "Codex"), ("worker_group", ""), ("worker_group", "unrouted"),
     ("queue", "a b"), ("queue", None), ("priority", 101), ("priority", "1"), ("max_input_bytes", 0),
     ("max_input_bytes", -5), ("max_artifact_bytes", 1.5), ("max_artifact_bytes", 2**53), ("max_ai_credits", 0),
@@ -125,7 +125,8 @@ def test_the_byte_limits_of_a_definition_are_those_of_its_codecs() -> None:
     ("lease_s", 0), ("lease_s", -1), ("lease_s", True), ("timeout_s", float("inf")), ("timeout_s", float("nan")),
     ("timeout_s", "60"), ("max_duration_s", 2_000_001), ("lease_s", Span(len, 0)), ("lease_s", len),
     ("timeout_s", Span("x", 5)), ("duration_scope", "job"), ("retention", 0), ("retention", "30d"),  # type: ignore[arg-type]
-    ("publish", "hook"), ("subject", "title"), ("stages", {"Read": "x"}), ("stages", {"read": " "}),
+    ("publish", "hook"), ("subject", "title"), ("on_ended", "told"),
+    ("stages", {"Read": "x"}), ("stages", {"read": " "}),
     ("stages", {"read": "x" * 161}), ("stages", ["read"]), ("stages", {f"s{n}": "x" for n in range(33)}),
     ("stages", {1: "x"}), ("artifact", 5), ("artifact", Open), ("input", Open), ("input", int), ("input", list[int]),
 ])
@@ -186,13 +187,29 @@ def test_handlers_that_cannot_be_run_are_refused() -> None:
 
 
 def test_what_does_not_exist_yet_is_refused_and_not_ignored() -> None:
-    """B6, E10: a definition that relies on owners or on an atomic settlement would be run without them."""
-    for option in ({"credential": "owner"}, {"credential": "owner", "share_credential": True}, {"atomic": True}):
+    """B6, E10: a definition that relies on owners would be run without them."""
+    for option in ({"credential": "owner"}, {"credential": "owner", "share_credential": True}):
         error = refused(made, **option)
         assert (error.reason_code, places(error)) == ("invalid_definition", list(option))
         assert "later; leave it out" in error.message
-    assert refused(external, "x", input=Opaque(), artifact=None, atomic=True).field == "atomic"
     assert made(credential="none", share_credential=False, atomic=False).credential == "none"
+
+
+def test_an_atomic_settlement_needs_a_handler_in_one_thread() -> None:
+    """DESIGN 6: a plain def, trusted or isolated; not a coroutine function, not a runner's job."""
+
+    async def on_the_loop(run: Any) -> None: ...
+
+    assert made(atomic=True).atomic
+    assert made(atomic=True, isolated=False).atomic
+    assert "plain def" in refused(define, "x", on_the_loop, {"atomic": True, "isolated": False}).message
+    assert refused(external, "x", input=Opaque(), artifact=None, atomic=True).field == "atomic"
+
+
+def test_a_registry_knows_whose_ends_are_told() -> None:
+    """B34: by type, since an older version of it may end as well."""
+    assert Registry([made()]).told == frozenset()
+    assert Registry([made(), define("y", idle, {"on_ended": print})]).told == {"y"}
 
 
 def test_a_definition_cannot_be_changed_only_replaced_and_validated_again() -> None:

@@ -14,6 +14,9 @@ from jobs.models import Attempt, Job
 from jobs.services import explain, tenancy
 from jobs.services.explain import Story, span
 
+LOG_LINES = 20
+LOG_COLUMNS = 200
+
 
 class Command(BaseCommand):
     """`manage.py explain ID`."""
@@ -56,10 +59,25 @@ def _lines(story: Story) -> list[str]:
               for step in story.steps]
     lines.append("")
     lines += [_attempt(attempt) for attempt in story.attempts]
+    lines += _log(story)
     lines.append("chain of receipts: ok" if story.broken is None else f"chain of receipts: BROKEN, {story.broken}")
     if story.reason is not None:
         lines.append(f"not running: {story.reason.said} [{story.reason.code}]")
     return lines
+
+
+def _log(story: Story) -> list[str]:
+    """The end of what its latest attempt logged, with nothing in it that a terminal would obey."""
+    if story.log is None:
+        return []
+    kept = story.log.lines.split("\n")
+    left_out = story.log.dropped + max(0, len(kept) - LOG_LINES)
+    head = f"log of attempt {story.log.attempt.number}" + (f", {left_out} earlier lines left out:" if left_out else ":")
+    return [head, *(f"    {_shown(line[:LOG_COLUMNS])}" for line in kept[-LOG_LINES:])]
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _moment(at: datetime) -> str:

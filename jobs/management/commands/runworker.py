@@ -16,7 +16,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from jobs.conf import conf, registry
-from jobs.routing import UNROUTED
+from jobs.routing import SYSTEM, UNROUTED
+from jobs.worker.logs import logging_to
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan
 from jobs.worker.runner import Worker
@@ -57,7 +58,8 @@ class Command(BaseCommand):
         # The handlers only count and ring: nothing is ever raised into a transaction.
         before = {name: signal.signal(name, lambda *_: worker.ask_stop()) for name in (signal.SIGTERM, signal.SIGINT)}
         try:
-            worker.run()
+            with logging_to(output):
+                worker.run()
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
@@ -72,8 +74,9 @@ class Command(BaseCommand):
         served = [*registry().groups(), UNROUTED]
         return Plan(
             name=options["name"] or f"{socket.gethostname()}:{os.getpid()}", slots=slots,
-            # Jobs of unknown agents are everybody's business (E7).
-            groups=list(dict.fromkeys([*_known("--groups", options["groups"], served), UNROUTED])),
+            # Jobs of unknown agents are everybody's business, and so are the house's own (E7, B34).
+            groups=list(dict.fromkeys([*_known("--groups", options["groups"], served), UNROUTED,
+                                       *(group for group in served if group == SYSTEM)])),
             queues=_known("--queues", options["queues"], list(conf().QUEUES)),
             strict=options["strict"], once=options["once"], until_empty=options["until_empty"],
             listen=not options["no_listen"])

@@ -1,0 +1,113 @@
+"""Log records of a worker: each says within which attempt it was made, and the attempt keeps its last lines (A64).
+
+The present attempt is a contextvar that the executor sets: tasks and `asyncio.to_thread` of a handler inherit it,
+threads of its own do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from jobs.worker.output import Output
+
+if TYPE_CHECKING:
+    from jobs.worker.context import Run
+
+present: ContextVar[Run | None] = ContextVar("jobs_run", default=None)
+# runworker's --verbosity: only trouble, the usual, the usual, everything.
+LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+_NOBODY = {"job": None, "attempt": None, "type": None, "tenant": None}
+_OWN = frozenset([*vars(logging.makeLogRecord({})), *_NOBODY, "message", "asctime", "taskName"])
+LONGEST = 64 * 1024
+
+
+class AttemptFilter(logging.Filter):
+    """Gives records `job`, `attempt`, `type` and `tenant`, None outside of an attempt; lets every record through.
+
+    A site's own handlers have it in `runworker`; where a format names these words in other processes too, LOGGING
+    lists it as a filter. What the caller said by `extra` stays.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Complete the record."""
+        run = present.get()
+        for name, value in (_NOBODY if run is None else run.facts).items():
+            record.__dict__.setdefault(name, value)
+        return True
+
+
+class Keeping(logging.Handler):
+    """Keeps what is logged within an attempt beside it, INFO and above."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        form.converter = time.gmtime
+        self.setFormatter(form)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it, a line each."""
+        run = present.get()
+        if run is None:
+            return
+        try:
+            for line in self.format(record)[:LONGEST].splitlines():
+                run.log(line)
+        except Exception:
+            self.handleError(record)
+
+
+class Writing(logging.Handler):
+    """Writes records as the worker's events are written: one JSON object a line off a terminal."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(LEVELS[min(output.level, len(LEVELS) - 1)])
+        self._output = output
+        self._form = logging.Formatter()
+        self.addFilter(AttemptFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it, with what the caller added."""
+        try:
+            told: dict[str, Any] = {"level": record.levelname, "logger": record.name, "message": record.getMessage()}
+            if record.__dict__["job"] is not None:
+                told |= {name: record.__dict__[name] for name in _NOBODY}
+            if record.exc_info:
+                told["exception"] = self._form.formatException(record.exc_info)
+            added = {name: value for name, value in record.__dict__.items() if name not in _OWN}
+            self._output.write("log", {**added, **told})
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def logging_to(output: Output) -> Iterator[None]:
+    """Within, lines are kept beside attempts, every handler knows the attempt, and there is one: the site's or ours."""
+    root = logging.getLogger()
+    level, added = root.level, [Keeping()] + ([] if root.handlers else [Writing(output)])
+    if not root.handlers:
+        root.setLevel(added[-1].level)
+    complete = AttemptFilter()
+    theirs = [handler for handler in _handlers() if isinstance(handler, logging.Handler)]
+    for handler in theirs:
+        handler.addFilter(complete)
+    for handler in added:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in added:
+            root.removeHandler(handler)
+        for handler in theirs:
+            handler.removeFilter(complete)
+        root.setLevel(level)
+
+
+def _handlers() -> set[logging.Handler]:
+    loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
+    return {handler for logger in loggers if isinstance(logger, logging.Logger) for handler in logger.handlers}

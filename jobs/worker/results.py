@@ -1,0 +1,57 @@
+"""What may become of an attempt that ran here, and what an exception of a handler means.
+
+Nothing here raises: a failure that cannot be described is still a failure (E4).
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from jobs.errors import JobError, JobsError
+from jobs.outcomes import Failed, Interrupted, Outcome, storable
+from jobs.worker.context import Stopped
+from jobs.worker.middleware import Swallowed
+
+log = logging.getLogger("jobs.worker")
+# After these the attempt has been given up here; after any other stop a completion still wins (E1).
+TOO_LATE = frozenset({"attempt_timeout", "publish_timeout", "claim_lost"})
+SHUTDOWN = "runner_shutdown"
+# Storage would not take the end: never a failure of the job (RELIABILITY 3.8).
+NOT_STORED = Interrupted("not_stored")
+
+
+class Spoilt(Exception):
+    """The persisted input does not decode any more (B21)."""
+
+
+class Published:
+    """The attempt has been settled already, by its publication hook or its transaction; nothing is left to report."""
+
+
+PUBLISHED = Published()
+Result = Outcome | Published | Spoilt
+
+
+def failure(error: BaseException) -> Outcome:
+    """What an exception of a handler means (B25, E4): its own safe code, or `attempt_error`. Never raises."""
+    try:
+        if isinstance(error, Stopped):
+            return Interrupted(SHUTDOWN if error.reason == SHUTDOWN else "stopped")
+        if isinstance(error, Swallowed):
+            return Failed("attempt_error", storable(f"{error}\n{describe(error.thrown)}"))
+        if isinstance(error, JobError):
+            return Failed(str(error.reason_code), storable(str(error.message)), bool(error.retryable))
+        if isinstance(error, JobsError):
+            return Failed(str(error.reason_code), storable(str(error.message)))
+    except BaseException:
+        log.debug("an exception of a handler cannot be read", exc_info=True)
+    return Failed("attempt_error", describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """The traceback as storable text; an exception that cannot even be shown is named by its class."""
+    try:
+        return storable("".join(traceback.format_exception(error, limit=-20)))
+    except BaseException:
+        return storable(f"{type(error).__module__}.{type(error).__qualname__} (its text cannot be shown)")

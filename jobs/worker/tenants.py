@@ -1,0 +1,37 @@
+"""The subjects of the tenants whose jobs run here, for log lines: a claim brings only numbers.
+
+Learnt once per tenant, by the worker's own thread after a claim; a handler's log line never asks the database.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from django.db import Error
+
+from jobs import selectors
+
+log = logging.getLogger("jobs.worker")
+MOST = 16_384
+_known: dict[int, str | None] = {}
+
+
+def learn(tenant_ids: Iterable[int]) -> None:
+    """Look up those that are not known yet; trouble with the database is left to whoever needs it more."""
+    new = set(tenant_ids) - _known.keys()
+    if not new:
+        return
+    try:
+        found = selectors.subjects(new)
+    except (Error, OSError):
+        log.debug("the subjects of %d tenants are not known", len(new), exc_info=True)
+        return
+    if len(_known) + len(found) > MOST:
+        _known.clear()
+    _known.update(found)
+
+
+def subject(tenant_id: int) -> str | None:
+    """The subject of a tenant, if it is known."""
+    return _known.get(tenant_id)

@@ -1,0 +1,198 @@
+"""`on_ended`: each end of a job whose type asks for it becomes one job that tells, in the same transaction (B34)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from jobs import clock
+from jobs.conf import registry
+from jobs.models import DeadLetter, Job, Limits, Tenant, Workspace
+from jobs.outcomes import Failed
+from jobs.registry import Ended, Registry, external
+from jobs.schemas import Opaque
+from jobs.services import cancellation, dead_letters, draft, intake, reconciling, recovery, tenancy
+from jobs.services.explain import blocker
+from jobs.states import State
+from jobs.store.claim import Claimer
+from tests import database as db
+from tests.driver import check, done
+from tests.making import statements
+from tests.races.threads import together
+
+
+@pytest.fixture(autouse=True)
+def _watched(settings):
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions", "tests.worker.hooked"]}
+
+
+def telling(job_id=None):
+    found = Job.objects.filter(type="job-ended").order_by("pk")
+    return [j for j in found if job_id is None or j.idempotency_key.split(":")[1] == str(job_id)]
+
+
+def told(job_id):
+    return [(j.input, j.state) for j in telling(job_id)]
+
+
+def words(job_id, state, reason=None, chain=1):
+    said = "null" if reason is None else f'"{reason}"'
+    return f'{{"chain":{chain},"job_id":"{job_id}","reason":{said},"state":"{state}"}}'
+
+
+def end_by(driver, how):
+    """The id of a job that ended so."""
+    if how == "deadline":
+        id_ = driver.enqueue("watched", deadline_at=clock.now() + timedelta(seconds=5))
+        driver.pass_time(10)
+        recovery.deadlines()
+        return id_
+    if how == "superseded":
+        id_ = driver.enqueue("watched", target="t")
+        driver.enqueue("watched", target="t")
+        return id_
+    id_ = driver.enqueue("watched")
+    if how == "cancelled":
+        cancellation.cancel(id_, by="test")
+        return id_
+    [job] = driver.claim()
+    driver.settle(job, done("x") if how == "completed" else Failed("as_told", retryable=False))
+    return id_
+
+
+@pytest.mark.parametrize(("how", "state", "reason"), [
+    ("completed", "completed", None), ("failed", "failed", "terminal_error"), ("cancelled", "cancelled", "cancelled"),
+    ("deadline", "failed", "deadline_exceeded"), ("superseded", "superseded", "superseded"),
+])
+def test_every_way_to_end_makes_one_job_that_tells(driver, how, state, reason):
+    """Completed, failed, cancelled, past its deadline, superseded; in the untenanted tenant, under its own group."""
+    id_ = end_by(driver, how)
+    assert told(id_) == [(words(id_, state, reason), "queued")]
+    [job] = telling()
+    assert (job.worker_group, job.queue, job.tenant.subject, job.origin) == ("system", "collect", None, "scheduler")
+    check(job.pk)
+
+
+def test_a_cancel_that_is_rolled_back_tells_nobody(driver):
+    """The job that tells exists if and only if the end does (DESIGN 4)."""
+    id_ = driver.enqueue("watched")
+    with transaction.atomic():
+        cancellation.cancel(id_, by="test")
+        assert len(telling(id_)) == 1
+        transaction.set_rollback(True)
+    assert telling() == []
+    assert Job.objects.get(pk=id_).state == "queued"
+
+
+def test_each_chain_is_told_of_once(driver):
+    """A requeue begins a new chain with an end of its own; a discard of its letter is no end (B45)."""
+    id_ = end_by(driver, "failed")
+    dead_letters.requeue(DeadLetter.objects.get(job_id=id_, resolved_at=None), by="test")
+    [job] = driver.claim()
+    driver.settle(job, Failed("as_told", retryable=False))
+    dead_letters.discard(DeadLetter.objects.get(job_id=id_, resolved_at=None), by="test")
+    assert told(id_) == [(words(id_, "failed", "terminal_error"), "queued"),
+                         (words(id_, "failed", "terminal_error", 2), "queued")]
+
+
+def test_an_end_within_a_chain_is_none(driver):
+    """A retry, a release, a pause tell nobody."""
+    id_ = driver.enqueue("watched-async", {"path": ""})
+    [job] = driver.claim()
+    driver.settle(job, Failed("as_told"))
+    cancellation.pause(id_, by="test")
+    cancellation.resume(id_, by="test")
+    assert telling() == []
+
+
+def test_ends_that_race_make_one_job_that_tells(database):
+    """Eight cancels at once, twelve rounds: one each (I4)."""
+    for _ in range(12):
+        id_ = intake.enqueue("watched", {}).id
+
+        def cancel(id_=id_):
+            return cancellation.cancel(id_, by="test")
+
+        together([cancel] * 8)
+        assert told(id_) == [(words(id_, "cancelled", "cancelled"), "queued")]
+
+
+def test_a_batch_of_ends_costs_two_statements_and_other_types_none(driver):
+    """One look and one insert for all; where no type asks, the hook asks nothing (DESIGN 5)."""
+    ids = [driver.enqueue("watched") for _ in range(3)] + [driver.enqueue("echo") for _ in range(3)]
+    with statements() as found:
+        cancellation.cancel_many(ids[:3], by="test")
+    assert sum("jobs_tenant t" in sql for sql, _ in found) == 1
+    assert sum("INSERT INTO jobs_job (" in sql for sql, _ in found) == 1
+    assert len(telling()) == 3
+    registry().told = frozenset()
+    with statements() as found:
+        cancellation.cancel_many(ids[3:], by="test")
+    assert not [sql for sql, _ in found if "jobs_tenant t" in sql]
+
+
+def test_an_archived_or_missing_system_tenant_does_not_keep_a_job_from_ending(driver):
+    """The settlement comes first: nothing about the job that tells can be refused."""
+    Tenant.objects.filter(subject=None).update(archived_at=db.rows("SELECT jobs_now()")[0][0])
+    id_ = intake.enqueue("watched", {}, tenant="acme").id
+    cancellation.cancel(id_, by="test")
+    assert len(telling(id_)) == 1
+    bare = Workspace.objects.create(slug="bare")
+    Tenant.objects.create(workspace=bare, subject="only")
+    id_ = intake.enqueue("watched", {}, workspace="bare", tenant="only").id
+    cancellation.cancel(id_, by="test")
+    assert [j.tenant.subject for j in telling(id_)] == ["only"]
+
+
+def test_a_job_that_tells_takes_no_room_under_a_cap(driver):
+    """The workspace lets one job run a tenant; the telling runs beside it and is counted nowhere (C9)."""
+    Limits.objects.create(workspace=tenancy.workspace(), tenant=None, tenant_concurrency=1)
+    end_by(driver, "cancelled")
+    end_by(driver, "cancelled")
+    intake.enqueue("echo", {})
+    claimer = Claimer([("default", "collect"), ("system", "collect")], by="worker:x")
+    assert sorted(job.type for job in driver.claim(4, claimer)) == ["echo", "job-ended", "job-ended"]
+    recovery.Repair().tick()
+    assert db.rows("SELECT count(*) FROM jobs_attempt_cap")[0][0] == 1
+    assert (blocker(telling()[0], db.rows("SELECT jobs_now()")[0][0])) is None
+
+
+def test_routing_rules_leave_the_houses_own_jobs_alone(driver, settings):
+    """A rule for every type that begins with `job` sends none of ours to somebody else's workers (E7)."""
+    settings.JOBS = {**settings.JOBS, "ROUTING": [{"worker_group": "codex", "type_prefix": "job"}]}
+    end_by(driver, "cancelled")
+    assert telling()[0].worker_group == "system"
+
+
+def test_a_runners_jobs_are_told_of_as_well(driver, monkeypatch):
+    """External definitions have ends too; the queue is one that the site has."""
+    heard = []
+    known = Registry([external("far", worker_group="runners", input=Opaque(), artifact=Opaque(),
+                               on_ended=heard.append), reconciling.definition(["chat", "steer"])])
+    for module in (reconciling, intake, draft):
+        monkeypatch.setattr(module, "registry", lambda: known)
+    id_ = intake.enqueue("far", {"a": 1}, tenant="acme").id
+    cancellation.cancel(id_, by="test", reason="not needed")
+    [job] = telling(id_)
+    assert job.queue == "chat"
+    reconciling.job_ended(None, job_id=Job.objects.get(pk=id_).pk, chain=1, state=State.CANCELLED, reason="not needed")
+    assert heard == [Ended(id_, "far", 1, State.CANCELLED, "not needed", 1, {"a": 1}, None, "acme")]
+    db.rows("UPDATE jobs_job SET input = '' WHERE id = %s RETURNING 1", id_)
+    reconciling.job_ended(None, job_id=Job.objects.get(pk=id_).pk, chain=1, state=State.CANCELLED)
+    assert heard[1].input is None
+
+
+def test_the_end_of_an_erased_job_is_told_to_nobody(driver):
+    """Retention may come first."""
+    reconciling.job_ended(None, job_id=uuid.uuid4(), chain=1, state=State.FAILED)
+
+
+def test_only_sites_that_ask_have_the_job_that_tells(settings):
+    """Where no type asks, there is no such type, no group and no hook that looks."""
+    assert "system" in registry().groups()
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
+    assert "system" not in registry().groups()
+    assert "job-ended@1" not in registry().names()
