@@ -21,7 +21,10 @@ from jobs.routing import UNROUTED, Rule
 
 @dataclass(frozen=True)
 class Conf:
-    """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims."""
+    """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims.
+
+    `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries.
+    """
 
     DEFINITIONS: tuple[str, ...] = ()
     QUEUES: dict[str, int] = field(default_factory=lambda: {"chat": 4, "collect": 2, "steer": 4, "follow_up": 2})
@@ -39,6 +42,7 @@ class Conf:
     LISTEN_DSN: str | None = None
     MAX_DEADLINE_S: int = 7 * 86_400
     MIN_BASE_DELAY_S: float = 1.0
+    RETENTION_S: float | None = 30 * 86_400.0
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:

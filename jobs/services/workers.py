@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from jobs.clock import Now
-from jobs.models import Worker
+from jobs.models import Attempt, Worker
 
 LIVE_FOR = timedelta(seconds=60)
+KEPT_FOR = timedelta(days=7)
 
 
 def register(name: str, slots: int, worker_groups: Sequence[str], queues: Sequence[str],
@@ -24,8 +25,8 @@ def register(name: str, slots: int, worker_groups: Sequence[str], queues: Sequen
 
 
 def seen(worker_id: uuid.UUID, running: int) -> None:
-    """Its heartbeat."""
-    Worker.objects.filter(pk=worker_id).update(seen_at=Now(), running=running)
+    """Its heartbeat; one that was frozen for long, and missed, is back with it."""
+    Worker.objects.filter(pk=worker_id).update(seen_at=Now(), running=running, stopped_at=None)
 
 
 def stopped(worker_id: uuid.UUID) -> None:
@@ -37,3 +38,16 @@ def known_types() -> set[str]:
     """Every `type@version` that some live worker can run."""
     live = Worker.objects.filter(stopped_at=None, seen_at__gt=Now() - LIVE_FOR)
     return {name for types in live.values_list("types", flat=True) for name in types}
+
+
+def tidy(limit: int) -> bool:
+    """Close rows that nobody has beaten for a minute, drop those that were closed a week ago; true for more to do."""
+    silent = Worker.objects.filter(stopped_at=None, seen_at__lt=Now() - LIVE_FOR).order_by("seen_at").values("pk")
+    # One that is beating at this moment is none of ours.
+    dead = silent.select_for_update(of=("self",), no_key=True, skip_locked=True)[:limit]
+    closed = Worker.objects.filter(pk__in=dead).update(stopped_at=Now(), running=0)
+    old = list(Worker.objects.filter(stopped_at__lt=Now() - KEPT_FOR).values_list("pk", flat=True)[:limit])
+    held = set(Attempt.objects.filter(worker_id__in=old, ended_at=None).values_list("worker_id", flat=True))
+    if gone := [pk for pk in old if pk not in held]:
+        Worker.objects.filter(pk__in=gone, stopped_at__isnull=False).delete()
+    return closed >= limit or len(gone) >= limit
