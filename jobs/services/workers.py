@@ -8,8 +8,11 @@ import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 
+from django.db.models import Exists, OuterRef
+
 from jobs.clock import Now
 from jobs.models import Attempt, Worker
+from jobs.store.sql import durable
 
 LIVE_FOR = timedelta(seconds=60)
 KEPT_FOR = timedelta(days=7)
@@ -42,12 +45,20 @@ def known_types() -> set[str]:
 
 def tidy(limit: int) -> bool:
     """Close rows that nobody has beaten for a minute, drop those that were closed a week ago; true for more to do."""
+    closed = durable(lambda: _close_silent(limit))
+    return _drop_old(limit) >= limit or closed >= limit
+
+
+def _close_silent(limit: int) -> int:
     silent = Worker.objects.filter(stopped_at=None, seen_at__lt=Now() - LIVE_FOR).order_by("seen_at").values("pk")
     # One that is beating at this moment is none of ours.
     dead = silent.select_for_update(of=("self",), no_key=True, skip_locked=True)[:limit]
-    closed = Worker.objects.filter(pk__in=dead).update(stopped_at=Now(), running=0)
-    old = list(Worker.objects.filter(stopped_at__lt=Now() - KEPT_FOR).values_list("pk", flat=True)[:limit])
-    held = set(Attempt.objects.filter(worker_id__in=old, ended_at=None).values_list("worker_id", flat=True))
-    if gone := [pk for pk in old if pk not in held]:
-        Worker.objects.filter(pk__in=gone, stopped_at__isnull=False).delete()
-    return closed >= limit or len(gone) >= limit
+    return Worker.objects.filter(pk__in=dead).update(stopped_at=Now(), running=0)
+
+
+def _drop_old(limit: int) -> int:
+    held = Attempt.objects.filter(worker_id=OuterRef("pk"), ended_at=None)
+    old = Worker.objects.filter(~Exists(held), stopped_at__lt=Now() - KEPT_FOR).values_list("pk", flat=True)
+    # Named again at the deletion: one that was missed may just have come back.
+    gone = Worker.objects.filter(pk__in=list(old[:limit]), stopped_at__lt=Now() - KEPT_FOR)
+    return gone.delete()[0]
