@@ -16,6 +16,10 @@ from jobs.errors import Invalid
 from jobs.leases import heartbeat_s
 from jobs.routing import SYSTEM, disagreements
 
+MINUTE_S = 60
+# As of a definition.
+MAX_RETENTION_S = 1e10
+
 
 @register("jobs")
 def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
@@ -52,6 +56,10 @@ def _values() -> Iterator[CheckMessage]:
     if 2 * beat >= site.LEASE_S:
         yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
                     hint="Set JOBS['LEASE_S'] to 3 or more.")
+    kept = site.RETENTION_S
+    if kept is not None and not (type(kept) in (int, float) and MINUTE_S <= kept <= MAX_RETENTION_S):
+        yield Error(f"JOBS['RETENTION_S'] is {kept!r}: that is no span to keep ended jobs for.", id="jobs.E012",
+                    hint="Seconds from 60 on, or None to keep them for ever; a definition may say less.")
 
 
 def _definitions() -> Iterator[CheckMessage]:

@@ -25,7 +25,10 @@ from jobs.routing import UNROUTED, Rule
 
 @dataclass(frozen=True)
 class Conf:
-    """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims."""
+    """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims.
+
+    `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries.
+    """
 
     DEFINITIONS: tuple[str, ...] = ()
     QUEUES: dict[str, int] = field(default_factory=lambda: {"chat": 4, "collect": 2, "steer": 4, "follow_up": 2})
@@ -46,6 +49,7 @@ class Conf:
     FAILPOINTS: str = ""
     MIDDLEWARE: tuple[str, ...] = ()
     PUBLISH_S: float = 10.0
+    RETENTION_S: float | None = 30 * 86_400.0
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:

@@ -23,3 +23,8 @@ def uuid7() -> uuid.UUID:
         _last = tick = max((time.time_ns() << 12) // 1_000_000, _last + 1)
     tail = int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
     return uuid.UUID(int=((tick >> 12) & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | tail)
+
+
+def earliest(milliseconds: int) -> uuid.UUID:
+    """Not above any UUIDv7 made at or after this moment, in milliseconds since 1970."""
+    return uuid.UUID(int=max(0, milliseconds) << 80)

@@ -132,6 +132,11 @@ if PRODUCTION:
     if env.bool("BEHIND_PROXY", default=False):
         SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
+def _retention_s() -> float | None:
+    kept = env.str("JOBS_RETENTION_S", default=str(30 * 86_400))
+    return None if kept.strip().lower() == "none" else env.float("JOBS_RETENTION_S", default=30 * 86_400.0)
+
+
 JOBS: dict[str, Any] = {
     "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
     "SLOTS": env.int("JOBS_SLOTS", default=2),
@@ -139,6 +144,7 @@ JOBS: dict[str, Any] = {
     "DRAIN_GRACE_S": env.float("JOBS_DRAIN_GRACE_S", default=10.0),
     "LEASE_S": env.float("JOBS_LEASE_S", default=30.0),
     "RECOVERY_GRACE_S": env.float("JOBS_RECOVERY_GRACE_S", default=5.0),
+    "RETENTION_S": _retention_s(),
     "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
     # For tests of crashes alone: where this process shall die.
     "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),

@@ -7,7 +7,7 @@ import jobs.clock
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0003_storage")]
+    dependencies = [("jobs", "0004_loops")]
     operations = [
         migrations.CreateModel(
             name="AttemptLog",

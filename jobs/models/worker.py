@@ -40,7 +40,9 @@ class Leader(models.Model):
     duty = models.CharField(max_length=64, primary_key=True)
     holder = models.UUIDField(null=True)
     until = models.DateTimeField(null=True)
-    ticked_at = models.DateTimeField(null=True, db_comment="End of the latest round")
+    ticked_at = models.DateTimeField(null=True, db_comment="Latest round, whoever did it; recovery's judges gaps by it")
+    hold_until = models.DateTimeField(null=True, db_comment="Recovery stands still until then; null: it goes on (E8)")
+    holds = models.PositiveSmallIntegerField(db_default=0, db_comment="Times in a row that it was made to stand still")
 
     class Meta:
         db_table = "jobs_leader"

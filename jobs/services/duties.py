@@ -1,5 +1,5 @@
-"""The duties of the claim, each at its own pace, for a process that claims (CLAIM): promotion every 200 ms, repair
-each second, deadlines and recovery every 5 s, closing of empty lines in the background. All are bounded.
+"""The duties of the claim, each at its own pace, for a process that claims (CLAIM): promotion every 200 ms, and where
+no loops run beside it repair and recovery each second, deadlines every 5 s, closing of empty lines. All are bounded.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, connections
 
 from jobs.clock import Every
-from jobs.conf import conf
-from jobs.leases import heartbeat_s
 from jobs.services import recovery
 from jobs.services.recovery import Closing, Deadlines, Recovery, Repair
 from jobs.store.sql import ALIAS, NotInTransaction
@@ -26,23 +24,20 @@ AFTER_LOSS_S = 1.0
 Duty = tuple[Every, Callable[[], bool]]
 
 
-def _recover_every_s() -> float:
-    """Recovery takes a gap in its own ticks for an outage and stands still: with short leases it must tick faster."""
-    return min(5.0, (heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S) / 2)
-
-
 class Duties:
     """Ticks what is due. A duty that says it has more to do is due again at once."""
 
-    def __init__(self, *, recover_every_s: float = 5.0, more: Sequence[Duty] = ()) -> None:
-        self._duties: list[Duty] = [
-            (Every(0.2), lambda: recovery.promote()),
-            (Every(1.0, FIRST_AFTER_S), Repair().tick),
-            (Every(min(recover_every_s, _recover_every_s()), FIRST_AFTER_S), Recovery().tick),
-            (Every(5.0, FIRST_AFTER_S), Deadlines().tick),
-            (Every(2.0, FIRST_AFTER_S), Closing().tick),
-            *more,
-        ]
+    def __init__(self, *, looped: bool = False, more: Sequence[Duty] = ()) -> None:
+        """`looped`: loops run beside us, and only promotion, which must be prompt, is ours."""
+        self._duties: list[Duty] = [(Every(0.2), lambda: recovery.promote())]
+        if not looped:
+            self._duties += [
+                (Every(1.0, FIRST_AFTER_S), Repair().tick),
+                (Every(1.0, FIRST_AFTER_S), Recovery(aside=True).tick),
+                (Every(5.0, FIRST_AFTER_S), Deadlines().tick),
+                (Every(2.0, FIRST_AFTER_S), Closing().tick),
+                *more,
+            ]
 
     def tick(self) -> None:
         """Run one round of each duty that is due; raises only where the connection was lost."""
@@ -103,7 +98,7 @@ class Upkeep:
             return
         try:
             if self._duties is None:
-                self._duties = Duties(recover_every_s=1.0)
+                self._duties = Duties()
             self._duties.tick()
         except (DatabaseError, InterfaceError) as error:
             if isinstance(error, NotInTransaction):
@@ -117,5 +112,5 @@ class Upkeep:
     def now(self) -> None:
         """Make every duty due with the next tick."""
         with self._lock:
-            self._duties = self._duties or Duties(recover_every_s=1.0)
+            self._duties = self._duties or Duties()
             self._duties.now()

@@ -1,22 +1,23 @@
-"""The duties that keep the claim honest: promotion, lapsed leases, deadlines, lost releases, empty lines.
+"""The duties that keep the claim honest: promotion, lapsed leases, deadlines, lost releases, empty lines, wakes.
 
-Each is a `tick(limit) -> did_work` in a short transaction of its own; every claimer calls the ones that its own
-claims depend on, and the loops call them all.
+Each is a `tick(limit) -> did_work` in a short transaction of its own; the loops call them all, and a claimer without
+loops calls the ones that its own claims depend on.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TypeVar
 
 from django.db import connections
 
-from jobs import clock, publish
+from jobs import publish
 from jobs.conf import conf
 from jobs.leases import heartbeat_s
-from jobs.store import admission, due
+from jobs.services.leaders import RENEW_S, lease_s
+from jobs.store import admission, due, leading
 from jobs.store.moves import Answer, Moved
 from jobs.store.sql import ALIAS, NotInTransaction, durable, rows
 
@@ -25,8 +26,8 @@ log = logging.getLogger("jobs.recovery")
 BY = "loop:recovery"
 PROMOTE = 500
 BATCH = 200
-# Longer than the pause between two ticks of whoever calls Recovery.tick.
-GAP_S = 10.0
+# A47: younger work is the polls' business.
+OLD_S = 30.0
 
 
 def promote(limit: int = PROMOTE) -> bool:
@@ -105,14 +106,31 @@ class Registered:
         return after is not None
 
 
-class Recovery:
-    """Hands lapsed jobs out again; stands still after an outage, so that it does not lapse the whole fleet (E8)."""
+def quiet_s() -> float:
+    """Time enough for every holder to beat once more after an outage: recovery stands still for that long (E8)."""
+    return heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
 
-    def __init__(self) -> None:
+
+def every_s() -> float:
+    """Seconds between two passes: 5, less where leases are short."""
+    return min(5.0, quiet_s() / 2)
+
+
+def gap_s() -> float:
+    """From here on a gap in the fleet's ticks is an outage; a leader that dies leaves a shorter one."""
+    return max(quiet_s(), every_s() + lease_s(every_s()) + 2 * RENEW_S)
+
+
+class Recovery:
+    """Hands lapsed jobs out again; stands still after an outage, so that it does not lapse the whole fleet (E8).
+
+    What it knows of outages is the fleet's (`Leader`), so that a process that has just begun knows it too. `aside`
+    keeps quiet where a leader is at it.
+    """
+
+    def __init__(self, *, aside: bool = False) -> None:
         self._after = due.FIRST
-        self._last = clock.monotonic()
-        self._moment: datetime | None = None
-        self._hold_until: float | None = None
+        self._aside = aside
 
     def tick(self, limit: int = BATCH) -> bool:
         """Look at one batch of live attempts and end the lapsed ones; true while there are more to look at."""
@@ -135,27 +153,8 @@ class Recovery:
         return each(found, lambda some: due.lapse(some, grace_us, BY)), after is not None
 
     def _stand_still(self) -> bool:
-        quiet = heartbeat_s(conf().LEASE_S) + conf().RECOVERY_GRACE_S
-        here, before = clock.monotonic(), self._last
-        self._last = here
-        if self._has_jumped(here - before, quiet):
-            self._hold_until = here + quiet
-            return True
-        if self._hold_until is not None:
-            if here < self._hold_until:
-                return True
-            # Waited out: this tick is good, however rarely somebody ticks.
-            self._hold_until = None
-        # Where leases are short, the usual pause between two ticks is no gap.
-        elif here - before > max(quiet, GAP_S):
-            self._hold_until = here + quiet
-            return True
-        return server_age() < timedelta(seconds=quiet)
-
-    def _has_jumped(self, passed_s: float, quiet: float) -> bool:
-        """Whether the database's clock went on by more than the time that passed: every lease looks lapsed then."""
-        before, self._moment = self._moment, clock.now()
-        return before is not None and (self._moment - before).total_seconds() - passed_s > quiet
+        goes = leading.tick_recovery(int(quiet_s() * 1e6), int(gap_s() * 1e6), aside=self._aside)
+        return not goes or server_age() < timedelta(seconds=quiet_s())
 
 
 def server_age() -> timedelta:
@@ -196,3 +195,21 @@ class Closing:
         """Look at one batch of lines; true while there are more to look at."""
         _, self._after = durable(lambda: admission.close_lines(self._after, limit))
         return self._after != 0
+
+
+class Redrive:
+    """Wakes workers where something claimable has waited for long: a notification was lost, or nobody heard it (A47).
+
+    There is no other driver: claims deliver. One wake a pass, however much waits.
+    """
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def tick(self, limit: int = 500) -> bool:
+        """Look at the heads of one batch of lines; the pass ends with the first that waits. Rests of it come later."""
+        waits, after = due.waiting(OLD_S, self._after, limit)
+        self._after = after
+        if waits:
+            publish.wake_after_commit()
+        return not waits and after != 0

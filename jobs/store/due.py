@@ -128,6 +128,21 @@ def resume(found: Sequence[str], by: str) -> list[moves.Answer]:
     return moves.apply([Move(r[0], Verb.RESUME, by=by, reason="registered") for r in mine])
 
 
+# The head of each line: where nobody claims it grows old as well, whatever waits behind it.
+_HEADS = """SELECT line.id, (SELECT job.available_at <= jobs_now() - %s::bigint * interval '1 us' FROM jobs_job job
+        WHERE job.state = 'queued' AND job.gate IS NULL AND job.worker_group = line.worker_group
+            AND job.queue = line.queue AND job.tenant_id = line.tenant_id
+        ORDER BY job.priority DESC, job.available_at, job.id LIMIT 1)
+    FROM (SELECT id, worker_group, queue, tenant_id FROM jobs_claim_line
+        WHERE parked IS NULL AND id > %s ORDER BY id LIMIT {limit}) line ORDER BY line.id"""
+
+
+def waiting(old_s: float, after: int, limit: int) -> tuple[bool, int]:
+    """Whether the head of one of these lines has been claimable for so long, and the line to go on from (0: done)."""
+    heads = rows(_HEADS.format(limit=int(limit)), [int(old_s * 1e6), after])
+    return any(old for _, old in heads), heads[-1][0] if len(heads) == limit else 0
+
+
 def unlocked(job_ids: Sequence[str]) -> set[str]:
     """Lock those of these jobs that nobody holds; which."""
     return {r[0] for r in rows(_LOCK_JOBS, [packed(job_ids)])}

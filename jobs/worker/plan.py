@@ -18,7 +18,7 @@ class Plan:
     once: bool = False
     until_empty: bool = False
     listen: bool = True
-    duties: bool = True
+    loops: bool = True
 
 
 @dataclass

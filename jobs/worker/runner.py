@@ -24,6 +24,7 @@ from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.executor import SHUTDOWN
 from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
+from jobs.worker.loops import Loops, loops
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan, Tally
 from jobs.worker.refusals import UNKNOWN, pairs, refusal, startable
@@ -67,7 +68,8 @@ class Worker:
         self.reports = Reports(self.slots, self.by, output, self.tally)
         self._poll = clock.Every(conf().POLL_S)
         registered = recovery.Registered([(d.type, d.version) for d in known], self.by)
-        self._duties = duties.Duties(more=[(clock.Every(REGISTERED_EVERY_S), registered.tick)]) if plan.duties else None
+        self._loops = Loops(loops(registered), output, self.row.id) if plan.loops else None
+        self._duties = duties.Duties(looped=plan.loops, more=[(clock.Every(REGISTERED_EVERY_S), registered.tick)])
         self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void)
         self._watch = Watch(self.slots, output)
         self._listener = Listener(self._wake) if plan.listen else None
@@ -116,6 +118,8 @@ class Worker:
         self._aside.start()
         if self._listener:
             self._listener.start()
+        if self._loops:
+            self._loops.start()
         self.output("worker.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
                     groups=list(self.plan.groups), queues=list(self.plan.queues))
 
@@ -160,8 +164,7 @@ class Worker:
 
     def _tick(self) -> None:
         self.reports.keep_lines()
-        if self._duties is not None:
-            self._duties.tick()
+        self._duties.tick()
 
     def _at_once(self, reports: Sequence[Kept], slots: int) -> Batch:
         """A wide round in two transactions at the same time: half the wait, and one commit still serves many jobs."""
@@ -201,8 +204,7 @@ class Worker:
 
     def _pause_s(self) -> float:
         pause = self._poll.wait_s() if self.slots.free > 0 else MAX_WAIT_S
-        pause = min(pause, self.reports.wait_s())
-        return pause if self._duties is None else min(pause, self._duties.wait_s())
+        return min(pause, self.reports.wait_s(), self._duties.wait_s())
 
     def _begin(self, jobs: Sequence[Claimed]) -> None:
         if jobs:
@@ -313,7 +315,7 @@ class Worker:
         return True
 
     def _close(self) -> None:
-        mine = (self._heartbeats, self._watch, self._listener, self._aside)
+        mine = (self._heartbeats, self._watch, self._listener, self._aside, self._loops)
         threads = [t for t in mine if t is not None and t.is_alive()]
         for thread in threads:
             thread.ask_end()

@@ -16,7 +16,7 @@ from jobs.models import ClaimLine, Job
 from jobs.services import assignments, recovery, settlement, workers
 from jobs.services.assignments import Locked
 from jobs.services.duties import AFTER_FAILURE_S, Duties, Upkeep
-from jobs.services.recovery import Deadlines, Recovery, Registered
+from jobs.services.recovery import Deadlines, Registered
 from jobs.services.settlement import Report
 from jobs.states import State
 from jobs.store import due
@@ -238,43 +238,6 @@ def test_a_cap_that_somebody_holds_locked_stalls_no_settlement(driver: Driver) -
         answers = settlement.settle([Report(j.id, j.fence, done()) for j in jobs], "test")
         assert [type(a) for a in answers] == [Locked, Locked]
     assert driver.complete(jobs[0]).state == "completed"
-
-
-# --- the clock ------------------------------------------------------------------------------------------------------
-
-
-def test_a_forward_jump_of_the_databases_clock_lapses_no_fleet(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E8: it holds as after a gap, time enough for every holder to beat; who does not is recovered after that."""
-    now = [1_000.0]
-    monkeypatch.setattr(recovery.clock, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
-    here = Recovery()
-    for _ in range(2):
-        driver.enqueue()
-    alive, dead = driver.claim(2)
-    now[0] += 5
-    assert here.run() == 0
-    db.pass_time(3_600)
-    answers = []
-    for step in (5, 5, 5, 6):
-        now[0] += step
-        answers.append(here.run())
-        driver.extend(alive)
-    assert answers == [0, 0, 0, 1]
-    assert (driver.state(alive.id), driver.state(dead.id)) == ("leased", "queued")
-
-
-def test_time_that_passed_on_both_clocks_is_no_jump(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E8: nor is a clock that was set back."""
-    now = [1_000.0]
-    monkeypatch.setattr(recovery.clock, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
-    here = Recovery()
-    here.tick()
-    for seconds in (8, 8, -100, 8):
-        now[0] += 8
-        db.pass_time(seconds)
-        assert here._stand_still() is False
 
 
 # --- types ----------------------------------------------------------------------------------------------------------

@@ -6,15 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from jobs import RetryPolicy, clock
-from jobs.models import Attempt, Job
-from jobs.services import recovery
+from jobs.models import Attempt, Job, Leader
+from jobs.services import leaders, recovery
 from jobs.services.intake import Options, Request, enqueue_many
 from jobs.services.recovery import BATCH, Recovery
-from jobs.store.sql import durable
+from jobs.store.sql import NotInTransaction, durable
 from tests import database as db
 from tests.driver import Driver, quiet_recovery
+from tests.races.threads import elsewhere
 
 
 def claim_all(driver: Driver) -> list[Any]:
@@ -106,8 +108,6 @@ def test_a_heartbeat_between_the_look_and_the_lock_saves_the_job(driver: Driver)
 
 def test_a_job_that_somebody_holds_locked_is_left_for_the_next_round(driver: Driver) -> None:
     """DESIGN 4: recovery skips and never waits."""
-    from tests.races.threads import elsewhere
-
     driver.enqueue()
     driver.enqueue()
     jobs = driver.claim(2)
@@ -117,8 +117,26 @@ def test_a_job_that_somebody_holds_locked_is_left_for_the_next_round(driver: Dri
     assert quiet_recovery().run() == 1
 
 
+@pytest.fixture
+def old_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database server that has been up for long."""
+    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
+
+
+def ticks(driver: Driver, *steps: float, beats: Any = None) -> list[int]:
+    """How many attempts each full pass ended, so many seconds of the database's clock apart; a holder may beat."""
+    answers = []
+    for step in steps:
+        driver.pass_time(step)
+        # Another process each time: what it knows of outages is the fleet's.
+        answers.append(Recovery().run())
+        if beats:
+            driver.extend(beats)
+    return answers
+
+
 def test_recovery_stands_still_while_the_server_is_young(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """E8: for one heartbeat interval and the grace after the database's start."""
+    """E8: for one heartbeat interval and the grace after the database's start, also the very first time."""
     driver.enqueue()
     driver.claim_one()
     driver.pass_time(60)
@@ -128,20 +146,93 @@ def test_recovery_stands_still_while_the_server_is_young(driver: Driver, monkeyp
     assert Recovery().run() == 1
 
 
-def test_recovery_stands_still_after_a_gap_in_its_own_ticks(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_stands_still_after_a_gap_in_the_fleets_ticks(driver: Driver, old_server: None) -> None:
     """E8: an outage must not lapse the whole fleet; after it has watched for a while it goes on."""
-    now = [1_000.0]
-    monkeypatch.setattr(recovery.clock, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
-    here = Recovery()
+    Recovery().run()
     driver.enqueue()
     driver.claim_one()
-    driver.pass_time(60)
+    assert ticks(driver, 60, 5, 5, 4, 2) == [0, 0, 0, 0, 1]
+
+
+def test_a_change_of_leaders_is_no_gap(driver: Driver, old_server: None) -> None:
+    """E8, case-F06: the leader died right after a pass, and its lease had to run out."""
+    Recovery().run()
+    driver.enqueue()
+    driver.claim_one()
+    dead_s = recovery.every_s() + leaders.lease_s(recovery.every_s()) + leaders.RENEW_S
+    assert ticks(driver, 10, 10, dead_s) == [0, 0, 1]
+
+
+def test_a_forward_jump_of_the_databases_clock_lapses_no_fleet(driver: Driver, old_server: None) -> None:
+    """E8: it holds as after a gap, time enough for every holder to beat; who does not is recovered after that."""
+    for _ in range(2):
+        driver.enqueue()
+    alive, dead = driver.claim(2)
+    assert ticks(driver, 5, 5, 3_600, 5, 5, 4, 2, beats=alive) == [0, 0, 0, 0, 0, 0, 1]
+    assert (driver.state(alive.id), driver.state(dead.id)) == ("leased", "queued")
+
+
+def test_a_jump_while_it_stands_still_is_another_one(driver: Driver, old_server: None) -> None:
+    """E8: a machine that was paused finds a gap, and then its clock is set right."""
+    Recovery().run()
+    driver.enqueue()
+    alive = driver.claim_one()
+    assert ticks(driver, 60, 5, 3_600, 5, 5, 5, 5, beats=alive) == [0] * 7
+    assert Leader.objects.get().holds == 0
+
+
+def test_a_clock_that_was_set_back_neither_holds_nor_lapses(driver: Driver, old_server: None) -> None:
+    """E8: bounded by the quiet span, also where it had been standing still until a moment that is far away now."""
+    Recovery().run()
+    driver.enqueue()
+    job = driver.claim_one()
+    assert ticks(driver, 60, beats=job) == [0]
+    assert ticks(driver, -10_000, 5, 5, 4, 2) == [0] * 5
+    assert Leader.objects.get().hold_until is None
+    assert ticks(driver, *[15] * 2) == [0, 0]
+    assert Leader.objects.get().hold_until is None
+
+
+def test_who_ticks_rarely_still_recovers(driver: Driver, old_server: None) -> None:
+    """C35, E8: after a gap it stands still and waits the gap out; the tick after that is good, however late it is."""
+    def goes(*steps: float) -> list[bool]:
+        answers = []
+        for step in steps:
+            driver.pass_time(step)
+            answers.append(not Recovery()._stand_still())
+        return answers
+
+    assert goes(0, 20, 20, 20, 20) == [True, False, True, False, True]
+    assert goes(3_600, 3_600, 3_600, 3_600) == [False, False, True, False]
+
+
+def test_one_process_at_a_time_notes_a_round(driver: Driver, old_server: None) -> None:
+    """E8: who meets another at the row waits for nothing and leaves the round to that one."""
+    driver.enqueue()
+    driver.claim_one()
+    assert ticks(driver, 12, 12) == [0, 0]
+    driver.pass_time(12)
+    with elsewhere("SELECT 1 FROM jobs_leader WHERE duty = 'recovery' FOR NO KEY UPDATE"):
+        assert Recovery().run() == 0
+    assert Recovery().run() == 1
+
+
+def test_a_claim_leaves_recovery_to_a_leader_that_is_at_it(driver: Driver, old_server: None) -> None:
+    """C35, E8: and does it itself as soon as no leader has been at it, or none is believed any more."""
+    leader = leaders.Leadership({"recovery": 10.0})
+    driver.enqueue()
+    driver.claim_one()
+    assert ticks(driver, 12, 12) == [0, 0]
+    driver.pass_time(12)
+    leader.renew()
+    assert Recovery(aside=True).run() == 0
+    assert Recovery().run() == 1
+    driver.claim_one()
     answers = []
-    for step in (16, 7, 7, 3):
-        now[0] += step
-        answers.append(here.run())
-    assert answers == [0, 0, 0, 1]
+    for _ in range(3):
+        driver.pass_time(12)
+        answers.append(Recovery(aside=True).run())
+    assert answers == [0, 0, 1]
 
 
 def test_the_servers_age_is_its_own(database: None) -> None:
@@ -149,15 +240,7 @@ def test_the_servers_age_is_its_own(database: None) -> None:
     assert recovery.server_age() > timedelta(0)
 
 
-def test_a_process_that_ticks_rarely_still_recovers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C35, E8: after a gap it stands still once and waits the gap out; the tick after that is good."""
-    now = [1_000.0]
-    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
-    monkeypatch.setattr(recovery, "server_age", lambda: timedelta(days=1))
-    here = recovery.Recovery()
-    answers = []
-    for _ in range(4):
-        now[0] += 20.0
-        answers.append(here._stand_still())
-    assert answers == [True, False, True, False]
-    assert [here._stand_still() for _ in range(2)] == [False, False]
+def test_recovery_refuses_to_hide_in_a_transaction(driver: Driver) -> None:
+    """DESIGN 4: it is durable."""
+    with transaction.atomic(), pytest.raises(NotInTransaction):
+        Recovery().tick()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
-from jobs.models import Job
+from jobs.models import Job, Leader
 from jobs.services.intake import Request, enqueue_many
+from jobs.services.leaders import Leadership
+from tests import database as db
 from tests.plugin import skip
+from tests.worker.processes import until
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 3
@@ -98,3 +105,67 @@ def test_workers_behind_a_transaction_pooler_run_every_job_once(pooler: int) -> 
     assert [worker.returncode for worker in workers] == [0] * WORKERS, said
     assert not [line for out in said for line in out.splitlines() if "trouble" in line or "Traceback" in line]
     assert set(Job.objects.values_list("state", "claims")) == {("completed", 1)}
+
+
+@contextmanager
+def through(port: int) -> Iterator[None]:
+    """Within, this thread's connection goes through the pooler, as DATABASE_POOLER=on has it."""
+    direct = connections["default"]
+    direct.close()
+    pooled = direct.copy()
+    pooled.settings_dict.update(HOST="127.0.0.1", PORT=port)
+    pooled.settings_dict["OPTIONS"] |= {"prepare_threshold": None}
+    pooled.settings_dict["OPTIONS"].pop("pool", None)
+    connections["default"] = pooled
+    try:
+        yield
+    finally:
+        connections["default"] = direct
+        pooled.close()
+
+
+def test_of_three_candidates_behind_a_transaction_pooler_one_leads_each_tick(pooler: int) -> None:
+    """case-C06: a hundred ticks at the same moment for all; every tenth time the leader dies without a word."""
+    alive = {n: Leadership({"duty": 10.0}) for n in range(3)}
+    tick, done = threading.Barrier(4), threading.Barrier(4)
+    ran: list[list[int]] = [[] for _ in range(100)]
+
+    def stand(n: int) -> None:
+        with through(pooler):
+            for now in ran:
+                tick.wait(60)
+                alive[n].renew()
+                if alive[n].leads("duty"):
+                    now.append(n)
+                done.wait(60)
+
+    with ThreadPoolExecutor(3) as pool:
+        threads = [pool.submit(stand, n) for n in range(3)]
+        for number in range(100):
+            if number and number % 10 == 0:
+                # Another life takes its place, and its lease runs out.
+                alive[ran[number - 1][0]] = Leadership({"duty": 10.0})
+                db.pass_time(11)
+            tick.wait(60)
+            done.wait(60)
+        for thread in threads:
+            thread.result()
+    assert [len(now) for now in ran] == [1] * 100
+    assert len({now[0] for now in ran}) > 1
+
+
+def test_loops_run_behind_a_transaction_pooler(pooler: int) -> None:
+    """case-C06, DESIGN 5: a pump on four server connections leads, ticks every duty, and gives back in the end."""
+    at = connection.settings_dict
+    env = {**os.environ, "DATABASE_URL": f"postgres://{at['USER']}@127.0.0.1:{pooler}/{at['NAME']}",
+           "DATABASE_POOLER": "on", "JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1"}
+    argv = [sys.executable, "manage.py", "runpump"]
+    pump = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        until(lambda: Leader.objects.exclude(ticked_at=None).count() >= 6, 60)
+    finally:
+        pump.terminate()
+        said, _ = pump.communicate(timeout=60)
+    assert pump.returncode == 0, said
+    assert [json.loads(line)["event"] for line in said.splitlines()] == ["pump.ready", "pump.stopped"]
+    assert not Leader.objects.exclude(holder=None).exists()

@@ -47,14 +47,14 @@ test_database.__test__ = False  # type: ignore[attr-defined]
 
 
 class Process:
-    """A `manage.py runworker`. Its events are in `lines`, what it logs in `errors`."""
+    """A `manage.py runworker` (or another command). Its events are in `lines`, what it logs in `errors`."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], env: dict[str, str], command: str = "runworker") -> None:
         self.lines: list[dict[str, Any]] = []
         self.plain: list[str] = []
         self.errors: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error::ResourceWarning", "manage.py", "runworker", *arguments], cwd=REPOSITORY,
+            [sys.executable, "-W", "error::ResourceWarning", "manage.py", command, *arguments], cwd=REPOSITORY,
             env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._hear)]
         for reader in self._readers:

@@ -42,6 +42,7 @@ class Command(BaseCommand):
         parser.add_argument("--once", action="store_true", help="run what one claim brings, then end")
         parser.add_argument("--until-empty", action="store_true", help="end when nothing is claimable")
         parser.add_argument("--no-listen", action="store_true", help="poll only")
+        parser.add_argument("--no-loops", action="store_true", help="leave periodic duties to others (runpump)")
         parser.add_argument("--json", action="store_true", help="one JSON object a line, on a terminal too")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -79,7 +80,7 @@ class Command(BaseCommand):
                                        *(group for group in served if group == SYSTEM)])),
             queues=_known("--queues", options["queues"], list(conf().QUEUES)),
             strict=options["strict"], once=options["once"], until_empty=options["until_empty"],
-            listen=not options["no_listen"])
+            listen=not options["no_listen"], loops=not options["no_loops"])
 
     def _check_pool(self, slots: int) -> None:
         """Handlers in threads use a connection each; the worker itself needs a few (B22)."""

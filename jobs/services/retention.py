@@ -1,0 +1,60 @@
+"""Retention: ended jobs go when their time is over, answered dead letters and their attempts before them (E13, C26).
+
+How long is the definition's word, else the site's; None keeps for ever, and so does a type that this process does not
+know: another may. Jobs are walked by id from the oldest, a bounded stretch a tick, so that many that are kept in
+front delay the others but cost a tick nothing.
+"""
+
+from __future__ import annotations
+
+from jobs import clock
+from jobs.conf import conf, registry
+from jobs.ids import earliest
+from jobs.registry import Site
+from jobs.store import due, erase
+from jobs.store.erase import Keep
+from jobs.store.sql import durable
+
+LIMIT = 2_000
+
+
+def keeps() -> list[Keep]:
+    """How long the jobs of each definition are kept, those that are kept for ever left out."""
+    said = [(d, conf().RETENTION_S if isinstance(d.retention, Site) else d.retention) for d in registry()]
+    return [Keep(d.type, d.version, int(seconds * 1000)) for d, seconds in said if seconds is not None]
+
+
+class Retention:
+    """Deletes what has outlived its time, a batch at a time, round and round."""
+
+    def __init__(self) -> None:
+        self._job: str | None = due.FIRST
+        self._letter = 0
+
+    def tick(self, limit: int = LIMIT) -> bool:
+        """Look at so many jobs, then at so many letters, and delete a batch; true while there are more to look at."""
+        known = keeps()
+        if not known:
+            return False
+        if self._job is not None:
+            self._job = self._jobs(known, self._job, limit)
+            return True
+        self._letter = self._letters(known, limit)
+        if self._letter == 0:
+            self._job = due.FIRST
+        return self._letter != 0
+
+    def _jobs(self, known: list[Keep], after: str, limit: int) -> str | None:
+        now_ms = (clock.micros(clock.now()) or 0) // 1000
+        # No job ends before it is made: what is younger than the shortest span is not looked at.
+        until = str(earliest(now_ms - min(keep.ms for keep in known)))
+        past, on = erase.oldest(known, after, until, limit)
+        if past:
+            durable(lambda: erase.jobs(past, known))
+        return on
+
+    def _letters(self, known: list[Keep], limit: int) -> int:
+        past, on = erase.answered(known, self._letter, limit)
+        if past:
+            durable(lambda: erase.letters(past))
+        return on
