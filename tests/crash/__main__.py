@@ -23,7 +23,7 @@ import psycopg
 from tests.crash.grid import CELLS, FAULTS
 from tests.crash.run import FAST, ROOT, Batch
 
-NAME = "jobsite_crash"
+NAME = "test_jobsite_crash"
 
 
 @contextmanager

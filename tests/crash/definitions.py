@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+from django.contrib.auth.models import Group
+
 from jobs import JobError, RetryPolicy, failpoints, job
 from jobs.registry import external
 from jobs.schemas import Opaque
@@ -25,6 +27,10 @@ def _hook(run: Any, artifact: str, commit: Any) -> None:
     _note(run, run.input["path"], "publish")
     commit()
     _note(run, run.input["path"], "published")
+
+
+def _told(end: Any) -> None:
+    record(end.input["path"], what="told", job=end.job_id, claims=0)
 
 
 def _group(n: int) -> list[Any]:
@@ -54,8 +60,23 @@ def _group(n: int) -> list[Any]:
         _note(run, path, "end")
         return "done"
 
+    @job(f"atomic-{n}", atomic=True, **options)
+    def atomic(run: Any, path: str) -> str:
+        """Its row of the domain commits with its end."""
+        _note(run, path, "start")
+        Group.objects.create(name=run.job_id)
+        _note(run, path, "end")
+        return "done"
+
+    @job(f"told-{n}", on_ended=_told, **options)
+    async def told(run: Any, path: str) -> str:
+        """Its definition is told of its end."""
+        _note(run, path, "start")
+        _note(run, path, "end")
+        return "done"
+
     outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
-    return [quick, slow, publishing, outside]
+    return [quick, slow, publishing, atomic, told, outside]
 
 
 STORM: dict[str, Any] = {

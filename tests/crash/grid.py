@@ -56,6 +56,10 @@ CELLS: list[Cell] = [
     *_worker("publish.committing", "publishing", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=ONE,
              cut=ONE),
     *_worker("publish.committed", "publishing", kill=ONE, **{"raise": ONE}, drop=ONE, cut=ONE),
+    # --- it settles in its handler's own transaction, and its definition is told of its end ---
+    *_worker("atomic.written", "atomic", kill=(LAPSED, (1, 2)), **{"raise": (BACK, (1, 2))}, drop=(BACK, (1, 2)),
+             cut=ONE),
+    *_worker("ended.written", "told", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),
     # --- somebody enqueues; the same request is then repeated with its key (I11) ---
     *_each("enqueue.ready", "enqueue", "quick", {"kill": "none", "raise": "none", "drop": "none", "cut": "made"}),
     *_each("enqueue.written", "enqueue", "quick", {"kill": "none", "raise": "none", "drop": "none", "cut": "made"}),

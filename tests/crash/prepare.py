@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.contrib.auth.models import Group
+
 from jobs.outcomes import Failed
 from jobs.services import assignments, intake, keys, settlement, tenancy
 from jobs.services.assignments import Claimer
@@ -20,6 +22,11 @@ def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
         if actor == "requeue":
             settlement.settle([Report(made, claimed.fence, Failed("planted", retryable=False))], by)
     return made
+
+
+def empty_domain() -> None:
+    """No rows of what atomic handlers write."""
+    Group.objects.all().delete()
 
 
 def api_key() -> str:

@@ -160,6 +160,7 @@ class Batch:
         """Jobs that must be there before the fault, made by the product as anybody would."""
         from tests.crash import prepare
 
+        prepare.empty_domain()
         for case in self.cases:
             if case.cell.actor not in ("enqueue", "api"):
                 case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, f"crash{case.n}")
@@ -277,7 +278,15 @@ class Batch:
     def _judge(self) -> None:
         lines = recorded(self.path)
         wanted = [case.job for case in self.cases if case.job is not None]
-        if len(wanted) != len(self.cases):
+        told = self._rows("SELECT id::text FROM jobs_job WHERE type = 'job-ended'")
+        wanted += [row["id"] for row in told]
+        for what, seen, expected in (
+                ("jobs that tell of an end", len(told), self._count("told")),
+                ("tellings", len({x["job"] for x in lines if x["what"] == "told"}), self._count("told")),
+                ("rows of the domain", len(self._rows("SELECT name FROM auth_group")), self._count("atomic"))):
+            if seen != expected:
+                self.faults.append(f"{seen} {what}, expected {expected}")
+        if any(case.job is None for case in self.cases):
             self.faults.append(f"{[c.name for c in self.cases if c.job is None]} have no job")
         self.faults += check(self.dsn, wanted, lines)
         for case in self.cases:
@@ -289,6 +298,9 @@ class Batch:
             for what, seen, expected in found:
                 if seen != expected:
                     self.faults.append(f"{case.name}: {what} {seen}, expected {expected}")
+
+    def _count(self, kind: str) -> int:
+        return sum(case.cell.kind == kind for case in self.cases)
 
     def _state(self, case: Case) -> str | None:
         rows = self._rows("SELECT state FROM jobs_job WHERE id = %s", case.job)
