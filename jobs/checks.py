@@ -52,6 +52,10 @@ def _values() -> Iterator[CheckMessage]:
     if 2 * beat >= site.LEASE_S:
         yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
                     hint="Set JOBS['LEASE_S'] to 3 or more.")
+    for name in ("CHILD_MAX_JOBS", "CHILD_MAX_AGE_S", "CHILD_MAX_MEMORY_MB"):
+        given = getattr(site, name)
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 1:
+            yield Error(f"JOBS[{name!r}] is {given!r}: an isolated child needs a number from 1.", id="jobs.E021")
 
 
 def _definitions() -> Iterator[CheckMessage]:

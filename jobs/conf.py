@@ -39,6 +39,9 @@ class Conf:
     LISTEN_DSN: str | None = None
     MAX_DEADLINE_S: int = 7 * 86_400
     MIN_BASE_DELAY_S: float = 1.0
+    CHILD_MAX_JOBS: int = 1_000
+    CHILD_MAX_AGE_S: float = 3_600.0
+    CHILD_MAX_MEMORY_MB: int = 512
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:

@@ -140,6 +140,9 @@ JOBS: dict[str, Any] = {
     "LEASE_S": env.float("JOBS_LEASE_S", default=30.0),
     "RECOVERY_GRACE_S": env.float("JOBS_RECOVERY_GRACE_S", default=5.0),
     "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
+    "CHILD_MAX_JOBS": env.int("JOBS_CHILD_MAX_JOBS", default=1_000),
+    "CHILD_MAX_AGE_S": env.float("JOBS_CHILD_MAX_AGE_S", default=3_600.0),
+    "CHILD_MAX_MEMORY_MB": env.int("JOBS_CHILD_MAX_MEMORY_MB", default=512),
 }
 
 LOGGING = {
