@@ -355,7 +355,7 @@ class Children:
     def _bury(self, child: Child) -> None:
         """It is dead: what it said before counts, then its group goes too, and then its number is free."""
         with suppress(Garbled):
-            for message in child.hear()[0]:
+            for message in child.hear(wire.MOST_BYTES)[0]:
                 self._heard(child, message)
         self._keep(child, child.all_printed())
         child.kill()

@@ -138,13 +138,13 @@ class Inside:
 
     def _result(self, work: Work, left: list[str]) -> Result | None:
         """What became of it; None when it was cancelled."""
+        self._surroundings.mark()
         if work.definition is None or work.run is None:
             # Started from older or newer code than the worker's: another one knows it.
             left.append("definitions")
             return UNKNOWN
         if asyncio.iscoroutinefunction(work.definition.handler):
             return self._on_loop(work, work.definition, work.run, left)
-        self._surroundings.mark()
         return run_sync(work.definition, work.job, work.run, work.by)
 
     def _on_loop(self, work: Work, definition: Definition, run: Run, left: list[str]) -> Result | None:
@@ -153,8 +153,8 @@ class Inside:
             asyncio.set_event_loop(self._loop)
             # The one thread in which Django serves async code stays.
             self._loop.run_until_complete(sync_to_async(int)())
+            self._surroundings.mark()
         loop = self._loop
-        self._surroundings.mark()
         threads = ThreadPoolExecutor(thread_name_prefix="job")
         loop.set_default_executor(threads)
         work.task = task = loop.create_task(run_async(definition, work.job, run, work.by))

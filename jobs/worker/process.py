@@ -104,18 +104,19 @@ class Child:
                 self._unsent.clear()
         return False
 
-    def hear(self) -> tuple[list[Message], bool]:
+    def hear(self, most: int = MOST_AT_ONCE) -> tuple[list[Message], bool]:
         """Its messages so far, and whether it can send no more. Raises Garbled."""
         messages: list[Message] = []
-        for _ in range(MOST_AT_ONCE // CHUNK):
+        while most > 0:
             try:
                 data = self.wire.recv(CHUNK)
             except BlockingIOError:
                 break
             except OSError:
-                return messages, True
+                data = b""
             if not data:
                 return messages, True
+            most -= len(data)
             messages += self._frames.feed(data)
         return messages, False
 

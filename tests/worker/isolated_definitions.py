@@ -136,6 +136,25 @@ def dies(run: Any, kind: str, path: str = "") -> None:
             os.closerange(3, 256)
 
 
+@job("dies-once", timeout_s=0.2, retry=None)
+def dies_once(run: Any, kind: str) -> None:
+    """Is killed, by itself or by its timeout, with a connection open and a grandchild running."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    beget("")
+    if kind == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+@job("queries")
+def queries(run: Any) -> str:
+    """As whom it speaks with the database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()")
+        return str(cursor.fetchone()[0])
+
+
 @job("hangs", timeout_s=2, lease_s=3, retry=RetryPolicy(max_attempts=2, base_delay_s=1, max_delay_s=1))
 def hangs(run: Any, kind: str, path: str) -> None:
     """Never ends by itself, each in another way; with a grandchild."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -115,7 +116,7 @@ def test_a_job_that_kills_its_process_is_started_three_times_and_then_a_letter(i
     starts = [float(line.split()[2]) for line in path.read_text().splitlines()]
     assert len(starts) == 3
     # A delay of a second is jittered to between half and whole.
-    assert all(later - earlier > 0.45 for earlier, later in zip(starts, starts[1:], strict=False))
+    assert all(later - earlier > 0.45 for earlier, later in itertools.pairwise(starts))
     assert (job.claims, job.failures, job.lapses) == (3, 3, 0)
     assert DeadLetter.objects.get(job_id=poison).reason == "attempts_exhausted"
     assert worker.stop() == 0
@@ -183,7 +184,7 @@ def test_progress_and_checkpoints_of_a_child_survive_its_death(isolating, jobs):
     job_id = jobs.add("staged-apart")
     jobs.wait(job_id, "completed", seconds=30)
     assert value(job_id) == 1
-    assert [a.reason_code for a in jobs.attempts(job_id)][0] == "process_died"
+    assert [a.reason_code for a in jobs.attempts(job_id)] == ["process_died", None]
 
 
 def test_a_publication_hook_in_a_child_settles_once(isolating, jobs, tmp_path):
