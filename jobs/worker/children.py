@@ -278,7 +278,7 @@ class Children:
         if "end" in message:
             self._ended(child, message)
         elif "ready" in message:
-            child.ready, self._failures, self._again_at = True, 0, 0.0
+            self._failures, self._again_at = 0, 0.0
             if child.stage is Stage.STARTING:
                 child.rest()
         elif child.live is not None and "log" in message:
@@ -369,7 +369,7 @@ class Children:
         self._orphans.add(child.pid)
         if child.live is not None:
             self._died(child, child.how())
-        elif not child.ready and not self._closing:
+        elif not (child.jobs or child.asked_to_leave or self._closing):
             self._failed(f"it {child.how()}: {(child.last_words().splitlines() or ['it said nothing'])[-1]}")
 
     def _died(self, child: Child, how: str) -> None:

@@ -48,7 +48,7 @@ class Child:
     def __init__(self, console: int | None) -> None:
         self.stage = Stage.STARTING
         self.live: Live | None = None
-        self.ready = False
+        self.asked_to_leave = False
         # Its end of the wire is closed.
         self.mute = False
         self.jobs = 0
@@ -169,6 +169,7 @@ class Child:
 
     def leave(self) -> None:
         """It may end by itself; whoever asked it to kills it if it does not."""
+        self.asked_to_leave = True
         self.stage, self.since = Stage.LEAVING, clock.monotonic()
         with suppress(OSError):
             self.wire.shutdown(socket.SHUT_WR)

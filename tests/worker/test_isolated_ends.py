@@ -167,9 +167,11 @@ def test_without_its_guard_a_killed_workers_children_still_die_and_a_dead_guard_
     second = until(lambda: guard(worker.pid))
     assert second != first
     os.kill(second, signal.SIGSTOP)
-    worker.kill()
-    until(lambda: not is_alive(pid), 10)
-    os.kill(second, signal.SIGCONT)
+    try:
+        worker.kill()
+        until(lambda: not is_alive(pid), 10)
+    finally:
+        os.kill(second, signal.SIGCONT)
     until(lambda: not [p for p in [second, *grandchildren(path)] if is_alive(p)], 10)
 
 

@@ -9,11 +9,13 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 
 import pytest
 
+from jobs.conf import registry
 from jobs.models import Attempt, Job
 from jobs.outcomes import Completed, Failed, Interrupted, Released, Stopped
 from jobs.services.assignments import Claimed
@@ -21,9 +23,10 @@ from jobs.worker import wire
 from jobs.worker.echo import Echo
 from jobs.worker.executor import PUBLISHED, Spoilt
 from jobs.worker.guarding import SCRIPT, believed_s
+from jobs.worker.slots import Slots
 from tests.database import rows
 from tests.worker.living import children, descriptors, guard, in_group, threads, zombies
-from tests.worker.processes import ISOLATED, until
+from tests.worker.processes import ISOLATED, REPOSITORY, until
 from tests.worker.test_isolated import value
 
 KILLS = 500 if os.environ.get("JOBSITE_LONG") else 24
@@ -175,6 +178,51 @@ def test_a_worker_without_isolated_definitions_has_no_children(workers, jobs):
     jobs.wait(jobs.add("echo"), "completed")
     assert children(worker.pid) == []
     assert guard(worker.pid) is None
+
+
+def test_what_a_child_prints_and_logs_is_kept_beside_its_attempt(database, monkeypatch, settings):
+    """Its own lines, those of programs that it starts, and what it says to `run.log` (DESIGN 6)."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ISOLATED.split(",")}
+    monkeypatch.setenv("JOBS_DEFINITIONS", ISOLATED)
+    rung = threading.Event()
+    slots = Slots(1, "worker:here", rung.set)
+    try:
+        slots.begin([(claimed(type="prints", input="{}"), registry().find("prints", 1))])
+        assert rung.wait(30)
+        [(live, result)] = slots.collect()
+    finally:
+        slots.close()
+    assert isinstance(result, Completed), result
+    kept = live.run.lines.text().splitlines()
+    for said in ('{"event": "worker.forged"}', "to stderr", "raw \\xff", "by another program", "kept"):
+        assert said in kept
+    assert max(map(len, kept)) <= 2_000
+
+
+def test_where_orphans_come_to_the_worker_they_are_reaped():
+    """Process 1 of a container is its own init: a killed group leaves no zombies there (case-B08)."""
+    code = """if True:
+        import ctypes, os, signal, subprocess, sys, time
+        sys.path.insert(0, sys.argv[1])
+        ctypes.CDLL(None).prctl(36, 1)
+        import django
+        django.setup()
+        from jobs.worker.process import reap_orphans
+        inner = "import subprocess; subprocess.run(['sleep', '60'])"
+        leader = subprocess.Popen([sys.executable, '-S', '-c', inner], start_new_session=True)
+        mine = lambda: [p for p in os.listdir('/proc') if p.isdigit()
+                        and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[2] == str(leader.pid)]
+        while len(mine()) < 2:
+            time.sleep(0.01)
+        os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
+        end = time.monotonic() + 10
+        while reap_orphans(leader.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        print(mine())
+    """
+    ran = subprocess.run([sys.executable, "-c", code, str(REPOSITORY)], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "[]\n", ran.stderr
 
 
 # -- the parts ---------------------------------------------------------------------------------------------
