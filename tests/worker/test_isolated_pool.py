@@ -208,10 +208,10 @@ def test_where_orphans_come_to_the_worker_they_are_reaped():
         import django
         django.setup()
         from jobs.worker.process import reap_orphans
+        from tests.worker.living import processes
         inner = "import subprocess; subprocess.run(['sleep', '60'])"
         leader = subprocess.Popen([sys.executable, '-S', '-c', inner], start_new_session=True)
-        mine = lambda: [p for p in os.listdir('/proc') if p.isdigit()
-                        and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[2] == str(leader.pid)]
+        mine = lambda: [pid for pid, (_, _, group) in processes().items() if group == leader.pid]
         while len(mine()) < 2:
             time.sleep(0.01)
         os.killpg(leader.pid, signal.SIGKILL)
