@@ -60,6 +60,10 @@ def _values() -> Iterator[CheckMessage]:
     if kept is not None and not (type(kept) in (int, float) and MINUTE_S <= kept <= MAX_RETENTION_S):
         yield Error(f"JOBS['RETENTION_S'] is {kept!r}: that is no span to keep ended jobs for.", id="jobs.E012",
                     hint="Seconds from 60 on, or None to keep them for ever; a definition may say less.")
+    for name in ("CHILD_MAX_JOBS", "CHILD_MAX_AGE_S", "CHILD_MAX_MEMORY_MB"):
+        given = getattr(site, name)
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 1:
+            yield Error(f"JOBS[{name!r}] is {given!r}: an isolated child needs a number from 1.", id="jobs.E021")
 
 
 def _definitions() -> Iterator[CheckMessage]:

@@ -50,6 +50,9 @@ class Conf:
     MIDDLEWARE: tuple[str, ...] = ()
     PUBLISH_S: float = 10.0
     RETENTION_S: float | None = 30 * 86_400.0
+    CHILD_MAX_JOBS: int = 1_000
+    CHILD_MAX_AGE_S: float = 3_600.0
+    CHILD_MAX_MEMORY_MB: int = 512
 
 
 def unknown_keys(given: dict[str, Any]) -> list[str]:

@@ -150,6 +150,9 @@ JOBS: dict[str, Any] = {
     "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),
     "MIDDLEWARE": env.list("JOBS_MIDDLEWARE", default=[]),
     "PUBLISH_S": env.float("JOBS_PUBLISH_S", default=10.0),
+    "CHILD_MAX_JOBS": env.int("JOBS_CHILD_MAX_JOBS", default=1_000),
+    "CHILD_MAX_AGE_S": env.float("JOBS_CHILD_MAX_AGE_S", default=3_600.0),
+    "CHILD_MAX_MEMORY_MB": env.int("JOBS_CHILD_MAX_MEMORY_MB", default=512),
 }
 
 # Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and

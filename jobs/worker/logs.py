@@ -11,12 +11,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
-
-from jobs.worker.output import Output
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from jobs.worker.context import Run
+
+
+class Writer(Protocol):
+    """What takes records: a worker's output, or the wire of an isolated child."""
+
+    level: int
+
+    def write(self, event: str, facts: dict[str, Any]) -> None:
+        """Write one."""
+
 
 present: ContextVar[Run | None] = ContextVar("jobs_run", default=None)
 # runworker's --verbosity: only trouble, the usual, the usual, everything.
@@ -65,7 +73,7 @@ class Keeping(logging.Handler):
 class Writing(logging.Handler):
     """Writes records as the worker's events are written: one JSON object a line off a terminal."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Writer) -> None:
         super().__init__(LEVELS[min(output.level, len(LEVELS) - 1)])
         self._output = output
         self._form = logging.Formatter()
@@ -86,7 +94,7 @@ class Writing(logging.Handler):
 
 
 @contextmanager
-def logging_to(output: Output) -> Iterator[None]:
+def logging_to(output: Writer) -> Iterator[None]:
     """Within, lines are kept beside attempts, every handler knows the attempt, and there is one: the site's or ours."""
     root = logging.getLogger()
     level, added = root.level, [Keeping()] + ([] if root.handlers else [Writing(output)])

@@ -27,6 +27,18 @@ def clipped(name: str, value: Any) -> Any:
     return value[:LIMIT] if isinstance(value, str) else value
 
 
+class Silent:
+    """Says nothing."""
+
+    level = 0
+
+    def __call__(self, event: str, level: int = 1, **facts: Any) -> None:
+        """Say nothing."""
+
+    def write(self, event: str, facts: dict[str, Any]) -> None:
+        """Write nothing."""
+
+
 class Output:
     """Writes events; `level` 0 only trouble, 1 the usual, 2 every job."""
 

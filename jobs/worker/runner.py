@@ -46,6 +46,7 @@ LINES_EVERY_S = 2.0
 ENOUGH = 5
 # For handlers on the loop to honour a cancellation that they cannot refuse.
 LAST_WORDS_S = 0.5
+KILLED_S = 5.5
 
 
 class Worker:
@@ -65,6 +66,7 @@ class Worker:
         self._woken = threading.Event()
         self._stop_asked = 0
         self.slots = Slots(plan.slots, self.by, self._bell.ring)
+        self.slots.children.say = output
         self.reports = Reports(self.slots, self.by, output, self.tally)
         self._poll = clock.Every(conf().POLL_S)
         registered = recovery.Registered([(d.type, d.version) for d in known], self.by)
@@ -120,6 +122,8 @@ class Worker:
             self._listener.start()
         if self._loops:
             self._loops.start()
+        if any(d.executor == "isolated" and d.runs and d.worker_group in self.plan.groups for d in registry()):
+            self.slots.children.start()
         self.output("worker.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
                     groups=list(self.plan.groups), queues=list(self.plan.queues))
 
@@ -289,6 +293,9 @@ class Worker:
             self._bell.wait(0.01)
         for live in left:
             self.slots.abandon(live, Interrupted())
+        # Killed children are dead in a moment, and their attempts are given back with the others.
+        while any(not x.ended for x in left) and clock.monotonic() < until + KILLED_S:
+            self._bell.wait(0.01)
 
     def _settle_quietly(self) -> bool:
         """Settle all there is, and give back what a lost answer left us; whether that went well."""

@@ -1,7 +1,7 @@
-"""The slots of a worker: starting attempts on the loop or in threads, stopping them, and collecting their ends.
+"""The slots of a worker: starting attempts on the loop, in threads or in children, stopping them, collecting ends.
 
-A handler that does not stop keeps its slot, but not its attempt: that is settled without it, and what it brings
-later is dropped.
+A handler of ours that does not stop keeps its slot, but not its attempt: that is settled without it, and what it
+brings later is dropped. An isolated one is killed, and its attempt ends with it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from jobs import clock
 from jobs.outcomes import Failed, Interrupted
 from jobs.registry import Definition
 from jobs.services.assignments import Claimed
+from jobs.worker.away import Away
+from jobs.worker.children import Children
 from jobs.worker.context import Run
 from jobs.worker.executor import Published, Result, run_async, run_sync
+from jobs.worker.process import Child
 from jobs.worker.threads import Threads
 
 log = logging.getLogger("jobs.worker")
@@ -31,12 +34,16 @@ NO_THREAD = Interrupted("no_thread", 1_000_000)
 class Live:
     """One attempt that is running here."""
 
-    __slots__ = ("begun", "ended", "first_at", "job", "run", "task", "threaded", "told", "verdict", "verdict_at")
+    __slots__ = ("begun", "child", "ended", "first_at", "isolated", "job", "run", "task", "threaded", "told", "verdict",
+                 "verdict_at")
 
-    def __init__(self, job: Claimed, run: Run, threaded: bool) -> None:
+    def __init__(self, job: Claimed, run: Run, threaded: bool, isolated: bool = False) -> None:
         self.job = job
         self.run = run
         self.threaded = threaded
+        self.isolated = isolated
+        # Where it runs, once an isolated one does; the pool's own.
+        self.child: Child | None = None
         self.begun = clock.monotonic()
         # When its first heartbeat is due (E1); never again once it is recorded.
         self.first_at = self.begun + FIRST_AFTER_S
@@ -68,6 +75,7 @@ class Slots:
         self._on_end = on_end
         self._guard = threading.Lock()
         self._threads = Threads(size, "job")
+        self.children = Children(size, by, self._end)
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._loop_thread = threading.Thread(target=self._run_loop, name="jobs-loop", daemon=True)
@@ -82,6 +90,9 @@ class Slots:
         """Start these attempts."""
         on_loop: list[tuple[Live, Definition]] = []
         for job, definition in jobs:
+            if definition.executor == "isolated":
+                self._in_a_child(job, definition)
+                continue
             live = Live(job, Run(job, definition, self.by), definition.executor != "async")
             self.live[job.fence] = live
             if live.threaded:
@@ -90,6 +101,11 @@ class Slots:
                 on_loop.append((live, definition))
         if on_loop:
             self._loop.call_soon_threadsafe(self._on_loop, on_loop)
+
+    def _in_a_child(self, job: Claimed, definition: Definition) -> None:
+        run = Away(job, definition, self.by)
+        live = self.live[job.fence] = Live(job, run, threaded=False, isolated=True)
+        self.children.submit(live, run)
 
     def _in_a_thread(self, live: Live, definition: Definition) -> None:
         try:
@@ -140,14 +156,23 @@ class Slots:
                 return
             live.verdict, live.verdict_at = verdict, clock.monotonic()
         live.run.stop(reason)
+        if live.isolated:
+            self.children.cancel(live)
         if live.task is not None:
             with suppress(RuntimeError):  # the loop has been closed
                 self._loop.call_soon_threadsafe(live.task.cancel)
 
     def abandon(self, live: Live, result: Result) -> None:
-        """Take an attempt's end from its handler: it did not stop in time, and its late output is fenced off."""
+        """Take an attempt's end from its handler: it did not stop in time, and its late output is fenced off.
+
+        An isolated one is killed, and ends so when it is dead: its successor never runs beside it (case-A05).
+        """
         with self._guard:
             if live.ended:
+                return
+            if live.isolated:
+                live.verdict = live.verdict or result
+                self.children.kill(live)
                 return
             live.ended = True
             self.stuck[live.job.fence] = live
@@ -183,7 +208,8 @@ class Slots:
             log.debug("the loop did not close", exc_info=True)
 
     def close(self) -> None:
-        """End the loop and the idle threads; stuck threads are left to the end of the process."""
+        """End the children, the loop and the idle threads; stuck threads are left to the end of the process."""
+        self.children.close()
         self._threads.close()
         self._closing = True
         with suppress(RuntimeError):

@@ -32,6 +32,13 @@ def learn(tenant_ids: Iterable[int]) -> None:
     _known.update(found)
 
 
+def know(tenant_id: int, subject: str | None) -> None:
+    """Told by whoever knows it: an isolated child is, with each of its jobs."""
+    if len(_known) >= MOST:
+        _known.clear()
+    _known[tenant_id] = subject
+
+
 def subject(tenant_id: int) -> str | None:
     """The subject of a tenant, if it is known."""
     return _known.get(tenant_id)

@@ -17,6 +17,8 @@ log = logging.getLogger("jobs.worker")
 LOOK_EVERY_S = 0.05
 # How long a handler may ignore its cancellation before its attempt is settled without it.
 IGNORES_S = 5.0
+# An isolated one whose job belongs to others by now.
+LOST_S = 1.0
 CALL_EVERY_S = 0.5
 BLOCKED_S = 1.0
 
@@ -70,11 +72,16 @@ class Watch(threading.Thread):
             # What has committed stands, but what it does afterwards holds its attempt no longer (B33).
             verdict = PUBLISHED if live.run.settled else over
             self._slots.stop(live, over.code, verdict)
-            # A thread cannot be cancelled: nothing is gained by waiting for it.
-            if live.threaded and live.verdict is verdict:
+            # A thread cannot be cancelled, and a child is killed: nothing is gained by waiting.
+            if (live.threaded or live.isolated) and live.verdict is verdict:
                 self._slots.abandon(live, verdict)
-        elif live.verdict is not None and now - live.verdict_at > IGNORES_S:
+        elif live.verdict is not None and now - live.verdict_at > self._patience_s(live):
             self._slots.abandon(live, live.verdict)
+
+    @staticmethod
+    def _patience_s(live: Live) -> float:
+        lost = live.isolated and live.run.stop_reason == "claim_lost" and not live.run.settled
+        return LOST_S if lost else IGNORES_S
 
     def _look_at_loop(self, now: float) -> None:
         if self._called is not None and self._slots.loop_seen >= self._called:
@@ -83,7 +90,7 @@ class Watch(threading.Thread):
             self._called, self._blocked = None, False
         if self._called is not None and not self._blocked and now - self._called > BLOCKED_S:
             self._blocked = True
-            running = [x for x in list(self._slots.live.values()) if not x.threaded]
+            running = [x for x in list(self._slots.live.values()) if not (x.threaded or x.isolated)]
             self._say("worker.loop_blocked", level=0, types=sorted({x.run.definition.name for x in running})[:8],
                       note="a handler blocks the loop; make it a plain def, or await")
         if self._called is None and self._slots.live and self._call.due():

@@ -50,6 +50,7 @@ CLOCKS = {
 CLOCK_MODULES = {
     "jobs/clock.py": "it is the one clock",
     "jobs/ids.py": "a UUIDv7 begins with milliseconds, and the rules know no database",
+    "jobs/worker/guard.py": "a program of its own that imports nothing of ours",
     "jobsite/postgres/": "it waits for a database that is not there yet",
 }
 # Where everything that can go wrong must be caught, and why.

@@ -27,6 +27,14 @@ def test_a_drain_may_be_longer_than_a_lease(settings):
     assert ids(checks.check_settings(None)) == []
 
 
+@pytest.mark.parametrize("name", ["CHILD_MAX_JOBS", "CHILD_MAX_AGE_S", "CHILD_MAX_MEMORY_MB"])
+@pytest.mark.parametrize("given", [0, -1, "5", True, float("nan"), None])
+def test_a_child_that_would_be_replaced_before_it_has_run_anything_is_refused(settings, name, given):
+    """DESIGN 6: each bound is a number from 1."""
+    settings.JOBS = {**settings.JOBS, name: given}
+    assert ids(checks.check_settings(None)) == ["jobs.E021"]
+
+
 def test_moments_without_time_zones_are_refused(monkeypatch):
     """E2: USE_TZ=False is an error."""
     monkeypatch.setattr(live, "USE_TZ", False)

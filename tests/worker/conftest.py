@@ -12,7 +12,7 @@ from jobs.models import Attempt, Job
 from jobs.services import intake
 from jobs.services.intake import Request
 from tests.driver import check
-from tests.worker.processes import DEFINITIONS, Process, start_worker, until
+from tests.worker.processes import DEFINITIONS, ISOLATED, Process, start_worker, until
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,17 @@ def workers(database: None) -> Iterator[Callable[..., Process]]:
         process.kill()
     for job_id, in Job.objects.values_list("id")[:50]:
         check(job_id)
+
+
+@pytest.fixture
+def isolating(workers: Callable[..., Process], settings: Any) -> Callable[..., Process]:
+    """Starts workers that have isolated definitions, and so children."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ISOLATED.split(",")}
+
+    def start(*flags: str, env: dict[str, str] | None = None, **options: Any) -> Process:
+        return workers(*flags, env={"JOBS_DEFINITIONS": ISOLATED, **(env or {})}, **options)
+
+    return start
 
 
 class Jobs:

@@ -20,6 +20,8 @@ from django.db import connection
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEFINITIONS = "jobsite.definitions,tests.definitions,tests.worker.definitions"
+# With handlers that run in children; only where those are meant, since each worker then keeps one ready.
+ISOLATED = f"{DEFINITIONS},tests.worker.isolated_definitions"
 # Short, so that a lapse is seen soon: lease 3 s (heartbeat 1 s), recovery each second.
 FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1"}
 

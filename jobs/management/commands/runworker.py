@@ -50,7 +50,6 @@ class Command(BaseCommand):
         plan = self._plan(options)
         output = Output(cast("TextIO | None", getattr(self.stdout, "_out", None)),
                         as_json=True if options["json"] else None, level=options["verbosity"])
-        self._say_what_is_not_isolated(output)
         try:
             worker = Worker(plan, output)
         except DatabaseError as error:
@@ -83,19 +82,13 @@ class Command(BaseCommand):
             listen=not options["no_listen"], loops=not options["no_loops"])
 
     def _check_pool(self, slots: int) -> None:
-        """Handlers in threads use a connection each; the worker itself needs a few (B22)."""
-        threaded = any(d.executor in ("thread", "isolated") or d.publish is not None for d in registry())
+        """Handlers in threads use a connection each; the worker itself needs a few (B22). Children have their own."""
+        threaded = any(d.executor == "thread" or (d.executor == "async" and d.publish) for d in registry())
         most = _pool_size(connections["default"].settings_dict.get("OPTIONS", {}).get("pool"))
         needed = (slots if threaded else 1) + SPARE_CONNECTIONS
         if most is not None and most < needed:
             raise CommandError(f"{slots} slots need a database pool of {needed} connections, max_size is {most}. "
                                f"Set DATABASE_POOL_MAX={needed} or take fewer --slots.")
-
-    def _say_what_is_not_isolated(self, output: Output) -> None:
-        wanting = [d.name for d in registry() if d.executor == "isolated"]
-        if wanting:
-            output("worker.not_isolated", level=1, types=wanting,
-                   note="these run in threads of this process until isolated children are there")
 
 
 def _pool_size(pool: Any) -> int | None:

@@ -1,0 +1,32 @@
+"""The worker's side of an attempt whose handler runs in a child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobs import clock
+from jobs.registry import Definition
+from jobs.services.assignments import Claimed
+from jobs.worker.context import Run
+
+
+class Away(Run):
+    """The parent's side of a run whose handler is in a child: its time begins there, and its stop is sent there."""
+
+    __slots__ = ("tell",)
+
+    def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
+        super().__init__(job, definition, by)
+        self.tell: Callable[[str], None] | None = None
+        self.until = None
+
+    def handed_out(self) -> None:
+        """A ready child has it: its timeout counts from now on."""
+        if self._job.timeout_ms is not None:
+            self.until = clock.monotonic() + self._job.timeout_ms / 1000
+
+    def stop(self, reason: str) -> None:
+        """Ask the handler to stop."""
+        super().stop(reason)
+        if (tell := self.tell) is not None:
+            tell(reason)
