@@ -60,8 +60,7 @@ class Children:
         self._orphans: set[int] = set()
         self._closing = False
         self._ends_at = 0.0
-        self._failures = 0
-        self._again_at = 0.0
+        self._failures, self._again_at = 0, 0.0
         self._believed_s = 0.0
         self._pings = clock.Every(PING_S)
         self._ticks = clock.Every(TICK_S)
