@@ -7,6 +7,12 @@ front delay the others but cost a tick nothing.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from django.db import IntegrityError
+
 from jobs import clock
 from jobs.conf import conf, registry
 from jobs.ids import earliest
@@ -15,6 +21,8 @@ from jobs.store import due, erase
 from jobs.store.erase import Keep
 from jobs.store.sql import durable
 
+T = TypeVar("T")
+log = logging.getLogger("jobs.retention")
 LIMIT = 2_000
 
 
@@ -49,12 +57,30 @@ class Retention:
         # No job ends before it is made: what is younger than the shortest span is not looked at.
         until = str(earliest(now_ms - min(keep.ms for keep in known)))
         past, on = erase.oldest(known, after, until, limit)
-        if past:
-            durable(lambda: erase.jobs(past, known))
+        _delete(past, lambda some: erase.jobs(some, known))
         return on
 
     def _letters(self, known: list[Keep], limit: int) -> int:
         past, on = erase.answered(known, self._letter, limit)
-        if past:
-            durable(lambda: erase.letters(past))
+        _delete(past, erase.letters)
         return on
+
+
+def _delete(past: Sequence[T], work: Callable[[Sequence[T]], object]) -> None:
+    """All in one transaction, or one by one where a table of the site's refers to some: they hold up nobody."""
+    if not past:
+        return
+    try:
+        durable(lambda: work(past))
+        return
+    except IntegrityError:
+        pass
+    left = []
+    for one in past:
+        try:
+            durable(lambda one=one: work([one]))  # type: ignore[misc]
+        except IntegrityError as error:
+            left.append((one, error))
+    if left:
+        log.warning("%d of %d that have outlived their time cannot be deleted; the first is %s: %s",
+                    len(left), len(past), left[0][0], str(left[0][1]).strip())

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 
 import psycopg
-from django.db import connections
+from django.db import OperationalError, connections
 
 from jobs import clock
 from jobs.store.sql import ALIAS
@@ -30,26 +30,29 @@ def drop() -> None:
 
 
 def cut() -> None:
-    """The next COMMIT of this thread reaches the server, but its answer does not come back (E8)."""
+    """The next COMMIT of this thread is done by the server, but its answer does not come back (E8).
+
+    Outside of a transaction the connection is cut at once.
+    """
     mine = connections[ALIAS]
     mine.ensure_connection()
     if not mine.in_atomic_block:
-        _deaf()
+        _sever()
         return
     commit = mine._commit  # type: ignore[attr-defined]
 
     def commit_unheard() -> None:
         mine._commit = commit  # type: ignore[attr-defined]
-        _deaf()
         commit()
+        _sever()
+        raise OperationalError("the answer of a COMMIT was lost")
 
     mine._commit = commit_unheard  # type: ignore[attr-defined]
 
 
-def _deaf() -> None:
-    """What is sent from here on arrives; what is answered does not."""
+def _sever() -> None:
     with socket.socket(fileno=os.dup(connections[ALIAS].connection.fileno())) as its:
-        its.shutdown(socket.SHUT_RD)
+        its.shutdown(socket.SHUT_RDWR)
 
 
 FAULTS: dict[str, Callable[[], None]] = {"drop": drop, "cut": cut}

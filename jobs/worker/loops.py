@@ -27,7 +27,7 @@ REDRIVE_FIRST_AFTER_S = 5.0
 # A48: said once a pass, and nothing else; the leader keeps its duty, and missed ticks are one.
 SLOW_S = 15.0
 AFTER_FAILURE_S = 5.0
-MAX_PAUSE_S = 5.0
+MAX_PAUSE_S = 2.0
 LINES_EVERY_S = 5.0
 JITTER = 0.1
 # A gentle pass over very many rows takes at most a tenth of the time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any
 
@@ -75,8 +76,16 @@ def _group(n: int) -> list[Any]:
         _note(run, path, "end")
         return "done"
 
+    @job(f"apart-{n}", worker_group=f"apart{n}", retry=SOON)
+    def apart(run: Any, path: str) -> str:
+        """In an isolated child."""
+        _note(run, path, "start")
+        failpoints.at("test.handler")
+        _note(run, path, "end")
+        return "done"
+
     outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
-    return [quick, slow, publishing, atomic, told, outside]
+    return [quick, slow, publishing, atomic, told, apart, outside]
 
 
 STORM: dict[str, Any] = {
@@ -112,5 +121,18 @@ def storm_thread(run: Any, path: str, mode: str, seconds: float) -> str:
     return mode
 
 
+@job("storm-apart", **{**STORM, "isolated": True})
+def storm_apart(run: Any, path: str, mode: str, seconds: float) -> str:
+    """In an isolated child, which may die."""
+    _note(run, path, "start")
+    if mode == "flaky" and run.claims < 2:
+        os._exit(9)
+    run.wait(seconds)
+    run.check()
+    _fate(run, mode)
+    _note(run, path, "end")
+    return mode
+
+
 DEFINITIONS = [definition for n in range(GROUPS) for definition in _group(n)]
-DEFINITIONS += [storm, storm_thread]
+DEFINITIONS += [storm, storm_thread, storm_apart]

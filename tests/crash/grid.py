@@ -48,6 +48,11 @@ CELLS: list[Cell] = [
     *_worker("worker.begin", "quick", kill=(LAPSED, (2,)), **{"raise": (BACK, (2,))}, drop=ONE, cut=ONE),
     # --- it runs ---
     *_worker("test.handler", "slow", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=ONE, cut=ONE),
+    # Each child of an armed worker is armed: a job that kills them all is counted every time (case-B02).
+    Cell("test.handler", "kill", "worker", "apart", ("failed",) * 5, (1, 2, 3, 4, 5), "failed"),
+    Cell("test.handler", "raise", "worker", "apart", FAILED, (1, 2)),
+    Cell("test.handler", "drop", "worker", "apart"),
+    Cell("test.handler", "cut", "worker", "apart"),
     *_worker("start.committed", "slow", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),
     # --- it settles ---
     *_worker("settle.ready", "quick", kill=(LAPSED, (1, 2)), **{"raise": ONE}, drop=ONE, cut=ONE),

@@ -95,6 +95,11 @@ class Case:
         return f"{self.cell.kind}-{self.n}"
 
     @property
+    def group(self) -> str:
+        """The worker group of its job."""
+        return f"apart{self.n}" if self.cell.kind == "apart" else f"crash{self.n}"
+
+    @property
     def name(self) -> str:
         """For sentences about it."""
         return f"{self.cell.point}={self.cell.fault}"
@@ -163,7 +168,7 @@ class Batch:
         prepare.empty_domain()
         for case in self.cases:
             if case.cell.actor not in ("enqueue", "api"):
-                case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, f"crash{case.n}")
+                case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, case.group)
 
     def _let_it_happen(self, cases: Sequence[Case]) -> None:
         for case in cases:
@@ -176,7 +181,8 @@ class Batch:
             point, actor = case.cell.point, case.actor
             assert actor is not None
             until(lambda actor=actor, point=point: actor.fired(point), f"{case.name} was never met")
-            if case.cell.fault == "kill":
+            # A child that is killed takes no worker along.
+            if case.cell.fault == "kill" and case.cell.kind != "apart":
                 until(lambda actor=actor: actor.process.poll() is not None, f"{case.name}: its death")
                 if actor.process.returncode != -signal.SIGKILL:
                     self.faults.append(f"{case.name}: ended with {actor.process.returncode}, not by the kill")
@@ -190,7 +196,7 @@ class Batch:
         name = f"{case.n}-{case.cell.point}"
         match case.cell.actor:
             case "worker":
-                case.actor = self._worker(name, f"crash{case.n}", 1, armed)
+                case.actor = self._worker(name, case.group, 1, armed)
             case "api" | "runner":
                 case.actor, case.url = self._serve(name, armed)
             case "enqueue":
@@ -246,7 +252,7 @@ class Batch:
                 self.faults.append(f"{case.name}: the repeat failed: {actor.errors.read_text()[-500:]}")
             for known in [*(case.actor.said() if case.actor else []), *actor.said()]:
                 self._known(case, known.get("id"))
-        groups = ",".join(f"crash{n}" for n in range(GROUPS))
+        groups = ",".join(case.group for case in self.cases if case.cell.kind != "outside")
         for n in range(2):
             self._worker(f"healthy{n}", groups, 8)
         over_http = [case for case in self.cases if case.url]

@@ -34,7 +34,7 @@ class Storm:
     """Some jobs, three workers, and so many faults."""
 
     def __init__(self, url: str, dsn: str, folder: Path, *, jobs: int, faults: int, seed: int,
-                 types: tuple[str, ...] = ("storm", "storm-thread")) -> None:
+                 types: tuple[str, ...] = ("storm", "storm-thread", "storm-apart")) -> None:
         self.dsn, self.folder, self.count, self.left, self.types = dsn, folder, jobs, faults, types
         self.path = str(folder / "executions.jsonl")
         self.chance = random.Random(seed)

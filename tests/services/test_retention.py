@@ -18,7 +18,7 @@ from jobs.services.retention import LIMIT, Retention, keeps
 from jobs.store import due, erase
 from jobs.store.sql import durable
 from tests import database as db
-from tests.driver import Driver
+from tests.driver import Driver, check
 from tests.making import default_workspace, statements, tenant_id
 from tests.races.threads import elsewhere
 from tests.services.kept import HOUR
@@ -295,6 +295,23 @@ def test_receipts_are_still_written_once_after_a_deletion(driver: Driver) -> Non
     for model in (Receipt, Artifact):
         with pytest.raises(DatabaseError, match="written once"), transaction.atomic():
             db.rows(f"DELETE FROM {model._meta.db_table} WHERE job_id = %s RETURNING 1", job_id)
+
+
+def test_a_job_that_a_table_of_the_sites_refers_to_holds_up_no_other(
+        driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
+    """case-A20: it stays, with all that is its, and is said; the others of its batch go."""
+    ids = [ended(driver) for _ in range(3)]
+    noise.execute("CREATE TABLE site_thing (job uuid REFERENCES jobs_job DEFERRABLE INITIALLY DEFERRED)")
+    try:
+        noise.execute(f"INSERT INTO site_thing VALUES ('{ids[0]}')")
+        db.pass_time(MONTH + 60)
+        a_pass()
+        assert remain(*ids) == [True, False, False]
+        check(ids[0])
+        assert "1 of 3" in caplog.text
+        assert ids[0] in caplog.text
+    finally:
+        noise.execute("DROP TABLE site_thing")
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------

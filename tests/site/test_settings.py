@@ -66,3 +66,9 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(database
     assert ended[0] >= 1
     assert db.rows("SELECT 1") == [(1,)]
     assert connection.pool.reconnect_timeout == 2
+
+
+@pytest.mark.parametrize(("said", "kept"), [("none", None), ("86400", 86_400.0), (None, 30 * 86_400.0)])
+def test_how_long_ended_jobs_are_kept_is_said_by_the_environment(read: Any, said: str | None, kept: Any) -> None:
+    """E13: 30 days, so many seconds, or for ever."""
+    assert read(**({"JOBS_RETENTION_S": said} if said else {}))["JOBS"]["RETENTION_S"] == kept

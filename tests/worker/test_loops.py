@@ -131,8 +131,8 @@ def test_thousands_of_lapsed_rows_of_every_sort_are_resolved_by_a_pump_alone(pum
     pumps()
     until(lambda: not Attempt.objects.filter(ended_at=None).exists(), 90)
     assert set(Job.objects.values_list("state", flat=True)) == {"queued"}
-    lapses = "SELECT count(*) FROM jobs_receipt WHERE kind = 'job.lease_expired' GROUP BY xmin::text"
-    batches = [n for n, in rows(lapses)]
+    batches = [n for n, in rows("SELECT count(*) FROM jobs_receipt WHERE kind = 'job.lease_expired'"
+                                " GROUP BY xmin::text")]
     assert sum(batches) == 5_000
     assert max(batches) <= 200
 
