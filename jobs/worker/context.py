@@ -31,14 +31,15 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_lines", "_stop", "definition", "publishing", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_job", "_stop", "definition", "lines", "publishing", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
         self._by = by
         self._stop: threading.Event | None = None
-        self._lines: Lines | None = None
         self.definition = definition
+        # The log lines so far, if there are any.
+        self.lines: Lines | None = None
         self.stop_reason: str | None = None
         # Its hook or its transaction has committed: this attempt's end is no news to its worker.
         self.settled = False
@@ -97,14 +98,9 @@ class Run:
         """Keep a log line beside the attempt, unless the definition says no."""
         if self.definition.logs:
             with _making:
-                if self._lines is None:
-                    self._lines = Lines()
-            self._lines.add(line)
-
-    @property
-    def lines(self) -> Lines | None:
-        """The log lines so far, if there are any."""
-        return self._lines
+                if self.lines is None:
+                    self.lines = Lines()
+            self.lines.add(line)
 
     @property
     def stopping(self) -> bool:

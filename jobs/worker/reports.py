@@ -70,7 +70,7 @@ class Reports:
         """Take what ended out of the slots; whether something had."""
         ends = self._slots.collect()
         for live, result in ends:
-            if live.run.lines:
+            if live.run.lines is not None:
                 self._lines.append((live.job.fence, live.run.lines))
             if isinstance(result, Published):
                 self._tally.completed += 1
