@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
 
-from jobs.conf import conf, registry, unknown_keys
+from jobs.conf import conf, lease_faults, registry, unknown_keys
 from jobs.errors import Invalid
-from jobs.leases import heartbeat_s
 from jobs.routing import disagreements
+
+SPARE_CONNECTIONS = 4
 
 
 @register("jobs")
@@ -48,10 +51,12 @@ def _values() -> Iterator[CheckMessage]:
     except (ImproperlyConfigured, Invalid, TypeError) as error:
         yield Error(f"JOBS cannot be read: {error}", id="jobs.E002")
         return
-    beat = heartbeat_s(site.LEASE_S)
-    if 2 * beat >= site.LEASE_S:
-        yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
-                    hint="Set JOBS['LEASE_S'] to 3 or more.")
+    yield from (Error(fault, id="jobs.E003") for fault in lease_faults(site))
+    if site.LISTEN_DSN:
+        try:
+            conninfo_to_dict(site.LISTEN_DSN)
+        except psycopg.Error as error:
+            yield Error(f"JOBS['LISTEN_DSN'] is no address of a database: {error}", id="jobs.E012")
 
 
 def _definitions() -> Iterator[CheckMessage]:
@@ -62,6 +67,9 @@ def _definitions() -> Iterator[CheckMessage]:
                     hint="JOBS['DEFINITIONS'] lists modules that declare jobs.")
         return
     yield from (Error(fault, id="jobs.E005") for fault in known.check(conf().QUEUES))
+    yield from (Error(fault, id="jobs.E003") for fault in set(lease_faults(conf(), known)) - set(lease_faults(conf())))
+    if fault := pool_fault(conf().SLOTS):
+        yield Warning(fault, id="jobs.W006", hint="Leave it so where no `runworker` is started with these settings.")
     routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known])
     yield from (Warning(fault, id="jobs.W005") for fault in routed)
 
@@ -77,6 +85,32 @@ def _database() -> Iterator[CheckMessage]:
     if options.get("isolation_level") not in (None, IsolationLevel.READ_COMMITTED):
         yield Error("Caps are exact at READ COMMITTED only.", id="jobs.E008",
                     hint="Leave OPTIONS['isolation_level'] out.")
+
+
+    if at.get("CONN_MAX_AGE", 0) != 0 and not options.get("pool"):
+        yield Warning("CONN_MAX_AGE keeps a connection open for every thread that ever asked the database, in servers "
+                      "and workers alike, up to the server's last one.", id="jobs.W007",
+                      hint="Set CONN_MAX_AGE to 0, and OPTIONS['pool'] to keep connections.")
+
+
+def pool_fault(slots: int) -> str | None:
+    """Why a worker of so many slots would starve for connections, with the numbers (B22)."""
+    # Handlers in threads use a connection each; the worker itself needs a few.
+    threaded = any(d.executor in ("thread", "isolated") or d.publish is not None for d in registry())
+    most = _pool_size(connections[DEFAULT_DB_ALIAS].settings_dict.get("OPTIONS", {}).get("pool"))
+    needed = (slots if threaded else 1) + SPARE_CONNECTIONS
+    if most is None or most >= needed:
+        return None
+    return (f"{slots} slots need a database pool of {needed} connections, max_size is {most}. "
+            f"Set DATABASE_POOL_MAX={needed} or take fewer --slots.")
+
+
+def _pool_size(pool: Any) -> int | None:
+    """The most connections of a pool, by psycopg_pool's own defaults; None without a pool."""
+    if not pool:
+        return None
+    given = pool if isinstance(pool, dict) else {}
+    return int(given.get("max_size") or given.get("min_size", 4))
 
 
 def _order() -> Iterator[CheckMessage]:

@@ -11,7 +11,7 @@ import traceback
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import InterfaceError, OperationalError, connections
+from django.db import InterfaceError, InternalError, OperationalError, connections
 
 from jobs import clock
 from jobs.codecs import digest
@@ -20,6 +20,7 @@ from jobs.outcomes import Completed, Failed, Interrupted, Outcome, storable
 from jobs.registry import Definition
 from jobs.services import settlement
 from jobs.services.assignments import Answer, Claimed, Locked
+from jobs.worker.connection import discard
 from jobs.worker.context import Run, Stopped
 
 log = logging.getLogger("jobs.worker")
@@ -73,8 +74,10 @@ class Commit:
         for tried in range(1, settlement.TRIES + 1):
             try:
                 return settlement.settle([settlement.Report(self._job.id, self._job.fence, self._done)], self._by)[0]
-            except (OperationalError, InterfaceError):
-                close_connections()
+            except (OperationalError, InterfaceError, InternalError) as error:
+                if isinstance(error, InternalError) and not settlement.is_read_only(error):
+                    raise
+                let_go(error)
                 if tried == settlement.TRIES:
                     self.unstored = True
                     raise
@@ -114,22 +117,24 @@ async def run_async(definition: Definition, job: Claimed, run: Run, by: str) -> 
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        _mend()
+        _mend(error)
         return failure(error)
 
 
-def _mend() -> None:
+def _mend(error: BaseException) -> None:
     """Let go of what may be a broken connection in the one thread in which Django serves async code.
 
     Nobody else would: there is no request whose end gives connections back, and each later handler would fail on it.
     """
-    task = asyncio.get_running_loop().create_task(_close_old())
+    task = asyncio.get_running_loop().create_task(_close_old(error))
     _mending.add(task)
     task.add_done_callback(_mending.discard)
 
 
-async def _close_old() -> None:
+async def _close_old(error: BaseException) -> None:
     def close() -> None:
+        if settlement.is_read_only(error):
+            discard()
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
 
@@ -150,6 +155,7 @@ def run_sync(definition: Definition, job: Claimed, run: Run, by: str) -> Result:
     except Spoilt as spoilt:
         return spoilt
     except BaseException as error:
+        let_go(error)
         return failure(error)
     finally:
         close_connections()
@@ -189,6 +195,13 @@ def describe(error: BaseException) -> str:
         return storable("".join(traceback.format_exception(error, limit=-20)))
     except BaseException:
         return storable(f"{type(error).__module__}.{type(error).__qualname__} (its text cannot be shown)")
+
+
+def let_go(error: BaseException) -> None:
+    """Give this thread's connections back; one that takes no writes would be handed out long after others do."""
+    if settlement.is_read_only(error):
+        discard()
+    close_connections()
 
 
 def close_connections() -> None:

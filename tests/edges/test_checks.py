@@ -21,10 +21,15 @@ def test_the_site_itself_has_no_faults():
     assert ids(checks.check_settings(None)) == []
 
 
-def test_a_drain_may_be_longer_than_a_lease(settings):
-    """E8: heartbeats go on while a worker drains."""
-    settings.JOBS = {**settings.JOBS, "LEASE_S": 9, "DRAIN_GRACE_S": 300}
+def test_a_drain_and_a_heartbeat_are_shorter_than_a_lease(settings):
+    """B22: so that a drain in which no heartbeat gets through ends before anybody else may have its jobs."""
+    settings.JOBS = {**settings.JOBS, "LEASE_S": 9, "DRAIN_GRACE_S": 5.9}
     assert ids(checks.check_settings(None)) == []
+    settings.JOBS = {**settings.JOBS, "DRAIN_GRACE_S": 6}
+    [fault] = checks.check_settings(None)
+    assert fault.id == "jobs.E003"
+    assert fault.msg == ("A drain of 6 s and a heartbeat of 3 s are not under the lease of 9 s: set "
+                         "JOBS['DRAIN_GRACE_S'] below 6, or a longer JOBS['LEASE_S'].")
 
 
 def test_moments_without_time_zones_are_refused(monkeypatch):
