@@ -28,8 +28,8 @@ from tests.worker.processes import REPOSITORY, environment, until
     (["--max-jobs", "0"], {}, 2, "--max-jobs must be a number above 0."),
     (["--max-age", "-1"], {}, 2, "--max-age must be a number above 0."),
     (["--max-memory", "nan"], {}, 2, "--max-memory must be a number above 0."),
-    (["--autoreload", "--once"], {}, 2, "--autoreload goes on and on: it cannot be used with --once or --until-empty"),
-    (["--slots", "100"], {}, 1, "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL_"),
+    (["--autoreload", "--once"], {}, 2, "--autoreload goes on and on: it cannot be used with --once or --until"),
+    (["--slots", "100"], {}, 1, "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL"),
     ([], {"JOBS_LEASE_S": "2", "JOBS_DRAIN_GRACE_S": "0"}, 1, "A lease of 2 s leaves no room for two heartbeats, 1 s a"),
     ([], {"JOBS_LEASE_S": "30", "JOBS_DRAIN_GRACE_S": "20"}, 1,
      "A drain of 20 s and a heartbeat of 10 s are not under the lease of 30 s: set JOBS['DRAIN_GRACE_S'] below 20,"),
@@ -37,7 +37,7 @@ from tests.worker.processes import REPOSITORY, environment, until
     ([], {"JOBS_SLOTS": "0"}, 1, "JOBS['SLOTS'] is 0, and must be a whole number from 1 to 1000."),
     ([], {"JOBS_SLOTS": "many"}, 1, "JOBS_SLOTS is 'many', and must be a whole number."),
     ([], {"DATABASE_POOL_MAX": "1.5"}, 1, "DATABASE_POOL_MAX is '1.5', and must be a whole number."),
-    ([], {"JOBS_LEASE_S": "nan"}, 1, "JOBS['LEASE_S'] is nan, and must be a number from 1 to 86400."),
+    ([], {"JOBS_LEASE_S": "nan"}, 1, "JOBS_LEASE_S is 'nan', and must be a number of seconds."),
     ([], {"JOBS_DEFINITIONS": "jobsite.definitoins"}, 1, "definitoins"),
 ])
 def test_what_cannot_be_is_refused_in_a_sentence(workers, flags, env, code, said):
