@@ -104,6 +104,12 @@ def _own(kind: Any) -> Any:
                     cursor.execute(f"SET statement_timeout = '{limit:g}s';"
                                    f"SET idle_in_transaction_session_timeout = '{IDLE_LIMIT_S}s'")
 
+        def set_autocommit(self, autocommit: bool, *args: Any, **more: Any) -> None:
+            # At the end of a transaction that broke the connection Django would open another one there and then, and
+            # wait for it, and raise that trouble instead of this.
+            if self.connection is not None or not autocommit:
+                super().set_autocommit(autocommit, *args, **more)
+
     return Own
 
 

@@ -1,7 +1,7 @@
 """`runworker --autoreload`, for development: a parent that starts the worker again whenever its source has changed.
 
-Of Django's reloader the watching is used. The worker stays in the main thread, where signals arrive, and hands back
-what it runs before it ends; Django's own loop would cut it off.
+Of Django's reloader the list of files is used. Its own loop would cut a worker off in the middle of its jobs, and
+overlook a change that comes before its first look; here the worker keeps the main thread, where signals arrive.
 """
 
 from __future__ import annotations
@@ -73,26 +73,27 @@ def _moments() -> dict[Path, float]:
     return dict(autoreload.StatReloader().snapshot_files())
 
 
-class Reloading:
+class Reloading(threading.Thread):
     """In the child: asks the worker to stop once a source file has changed."""
 
     def __init__(self, ask_stop: Callable[[], None], say: Callable[..., None]) -> None:
+        super().__init__(name="jobs-reload", daemon=True)
         self._ask_stop, self._say = ask_stop, say
         self.changed = False
+        # Here and not in the thread: a change that comes while we start is one.
+        self._seen = _moments()
 
-    def start(self) -> None:
-        """Watch from a thread of its own."""
-        autoreload.file_changed.connect(self._on_change, dispatch_uid="jobs.worker.reloading")
-        reloader = autoreload.get_reloader()
-        threading.Thread(target=reloader.run, args=[threading.main_thread()], name="jobs-reload", daemon=True).start()
+    def run(self) -> None:
+        """Look each second; after a change give what runs a second, then have it handed back."""
+        while (path := self._change()) is None:
+            clock.sleep(LOOK_EVERY_S)
+        self.changed = True
+        self._say("worker.source_changed", path=str(path))
+        self._ask_stop()
+        clock.sleep(GRACE_S)
+        self._ask_stop()
 
-    def _on_change(self, file_path: Path, **_: Any) -> bool:
-        if not self.changed:
-            self.changed = True
-            self._say("worker.source_changed", path=str(file_path))
-            self._ask_stop()
-            last = threading.Timer(GRACE_S, self._ask_stop)
-            last.daemon = True
-            last.start()
-        # Seen to: Django need not end the process where it stands.
-        return True
+    def _change(self) -> Path | None:
+        now = _moments()
+        before, self._seen = self._seen, now
+        return next((path for path, moment in now.items() if before.get(path, moment) != moment), None)

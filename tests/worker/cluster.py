@@ -72,8 +72,9 @@ class Cluster(Jobs):
 
     def end_backends(self, where: str = "true") -> int:
         """End the workers' connections, but not the test's."""
-        return int(self.admin(f"""SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-            WHERE datname = '{NAME}' AND application_name IN ('worker under test', 'jobs listener') AND {where}""")[0][0])
+        [(ended,)] = self.admin(f"""SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {where}
+            AND datname = '{NAME}' AND application_name IN ('worker under test', 'jobs listener')""")
+        return int(ended)
 
     def env(self, proxy: Proxy | None = None, **more: str) -> dict[str, str]:
         """The environment of a process on this server, or behind a proxy before it."""

@@ -30,7 +30,7 @@ from tests.worker.processes import REPOSITORY, environment, until
     (["--max-memory", "nan"], {}, 2, "--max-memory must be a number above 0."),
     (["--autoreload", "--once"], {}, 2, "--autoreload goes on and on: it cannot be used with --once or --until"),
     (["--slots", "100"], {}, 1, "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL"),
-    ([], {"JOBS_LEASE_S": "2", "JOBS_DRAIN_GRACE_S": "0"}, 1, "A lease of 2 s leaves no room for two heartbeats, 1 s a"),
+    ([], {"JOBS_LEASE_S": "2", "JOBS_DRAIN_GRACE_S": "0"}, 1, "A lease of 2 s leaves no room for two heartbeats, 1 s"),
     ([], {"JOBS_LEASE_S": "30", "JOBS_DRAIN_GRACE_S": "20"}, 1,
      "A drain of 20 s and a heartbeat of 10 s are not under the lease of 30 s: set JOBS['DRAIN_GRACE_S'] below 20,"),
     ([], {"JOBS_POLL_S": "0"}, 1, "JOBS['POLL_S'] is 0.0, and must be a number from 0.01 to 60."),

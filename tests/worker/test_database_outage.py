@@ -115,7 +115,7 @@ def test_a_server_that_comes_back_finds_every_end_kept(jobs, tmp_path, how, seco
 def test_a_read_only_spell_is_trouble_of_the_server_and_no_jobs_failure(jobs, tmp_path):
     """case-C02: ends are kept, hooks that could not commit run again, and no connection stays read-only after it."""
     worker = jobs.worker(slots=6)
-    made, path, gate = started(jobs, tmp_path, 4)
+    made, _, gate = started(jobs, tmp_path, 4)
     hooked = tmp_path / "hooked"
     published = jobs.add("published", mode="waits", path=str(hooked))
     until(hooked.exists)
@@ -145,7 +145,7 @@ def test_any_connection_may_be_ended_at_any_moment(jobs, tmp_path):
     """E8, I1, I2: each job completed, no failure counted, no more than two lines a second."""
     path = tmp_path / "trace"
     seed = random.randrange(10**6)
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     made = jobs.add_many("echo", 1_000, path=str(path))
     worker = jobs.worker(slots=8)
     with Said(worker):
