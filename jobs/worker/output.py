@@ -8,6 +8,7 @@ import select
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 from typing import Any, TextIO
@@ -41,19 +42,22 @@ class Output:
         self.as_json = as_json if as_json is not None else not (self.stream is not None and _is_terminal(self.stream))
         self.level = level
         self._lock = threading.Lock()
-        self._writer = _writer(self.stream)
+        self._writer = _writer(self.stream, self._line)
 
     def __call__(self, event: str, level: int = 1, **facts: Any) -> None:
         """Write one event with a stable name."""
         if level > self.level or self.stream is None:
             return
-        shown = {name: clipped(name, value) for name, value in facts.items() if value is not None}
-        line = (self._json(event, shown) if self.as_json else self._plain(event, shown)) + "\n"
+        line = self._line(event, facts)
         if self._writer is not None:
             self._writer.write(line)
             return
         with self._lock, suppress(ValueError):  # it has been closed
             self.stream.write(line)
+
+    def _line(self, event: str, facts: dict[str, Any]) -> str:
+        shown = {name: clipped(name, value) for name, value in facts.items() if value is not None}
+        return (self._json(event, shown) if self.as_json else self._plain(event, shown)) + "\n"
 
     def close(self) -> None:
         """Give what was said a second to be read; what nobody reads then is lost."""
@@ -78,8 +82,8 @@ class _Writer:
     Past Python's own buffer, whose lock a blocked writer would hold against the end of the process.
     """
 
-    def __init__(self, fd: int, encoding: str) -> None:
-        self._fd, self._encoding = fd, encoding
+    def __init__(self, fd: int, encoding: str, line: Callable[[str, dict[str, Any]], str]) -> None:
+        self._fd, self._encoding, self._line = fd, encoding, line
         self._lines: deque[str] = deque()
         self._change = threading.Condition()
         self._lost = 0
@@ -118,7 +122,7 @@ class _Writer:
         with self._change:
             taken = [self._lines.popleft() for _ in range(min(len(self._lines), TOGETHER))]
             if self._lost and not self._lines:
-                taken.append(json.dumps({"event": "worker.lines_lost", "lines": self._lost}) + "\n")
+                taken.append(self._line("worker.lines_lost", {"lines": self._lost}))
                 self._lost = 0
             return taken
 
@@ -143,13 +147,13 @@ class _Writer:
             os.close(nowhere)
 
 
-def _writer(stream: TextIO | None) -> _Writer | None:
+def _writer(stream: TextIO | None, line: Callable[[str, dict[str, Any]], str]) -> _Writer | None:
     """A writer for what has a descriptor; a text in memory waits for nobody."""
     try:
         if stream is None:
             return None
         stream.flush()
-        return _Writer(stream.fileno(), stream.encoding or "utf-8")
+        return _Writer(stream.fileno(), stream.encoding or "utf-8", line)
     except (OSError, ValueError, AttributeError):
         return None
 

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 from django.core.management import get_commands
@@ -84,6 +85,33 @@ def test_until_empty_runs_everything_that_can_be_claimed(workers, jobs):
     assert workers("--until-empty", slots=8).wait() == 0
     assert Job.objects.filter(state="completed").count() == 40
     assert Job.objects.filter(state="failed").count() == 1
+
+
+@pytest.mark.parametrize("flag", ["--once", "--until-empty"])
+def test_what_cannot_be_claimed_keeps_nobody_waiting(workers, jobs, flag):
+    """Due tomorrow, paused, of another group, of a switched-off queue: it ends at once and leaves them as they are."""
+    held = [intake.enqueue("echo", {}, delay_s=3600).id, jobs.add("outside"), jobs.add("echo")]
+    cancellation.pause(held[2], by="user:test")
+    before = list(Job.objects.order_by("id").values_list("id", "state", "number"))
+    begun = time.monotonic()
+    worker = workers(flag, ready=False)
+    assert worker.wait() == 0
+    assert time.monotonic() - begun < 15
+    assert worker.events("stopped", claimed=0)
+    assert list(Job.objects.order_by("id").values_list("id", "state", "number")) == before
+
+
+def test_until_empty_ends_only_once_what_it_runs_has_ended(workers, jobs, tmp_path):
+    """Also what its own jobs enqueue meanwhile is run."""
+    path, gate = tmp_path / "trace", tmp_path / "gate"
+    held = jobs.add("gated-thread", path=str(path), gate=str(gate))
+    worker = workers("--until-empty")
+    until(path.exists)
+    later = jobs.add("echo")
+    jobs.wait(later, "completed")
+    gate.touch()
+    assert worker.wait() == 0
+    assert jobs.state(held) == "completed"
 
 
 def order(jobs, workers, *flags):
