@@ -25,8 +25,10 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """`JOBS`, the definitions it names, and the database it relies on."""
     faults: list[CheckMessage] = [
         Error(fault, id="jobs.E001") for fault in unknown_keys(dict(getattr(settings, "JOBS", {})))]
-    if not faults:
-        faults += [*_values(), *_definitions()]
+    faults = faults or [*_values()]
+    # Without settings that can be read there are no definitions to be judged.
+    if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
+        faults += _definitions()
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
