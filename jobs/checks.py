@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
 
-from jobs.conf import conf, middleware, registry, unknown_keys
+from jobs.conf import conf, lease_faults, middleware, registry, unknown_keys
 from jobs.errors import Invalid
-from jobs.leases import heartbeat_s
 from jobs.routing import SYSTEM, disagreements
 
-MINUTE_S = 60
-# As of a definition.
-MAX_RETENTION_S = 1e10
+SPARE_CONNECTIONS = 4
 
 
 @register("jobs")
@@ -26,8 +25,10 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """`JOBS`, the definitions it names, and the database it relies on."""
     faults: list[CheckMessage] = [
         Error(fault, id="jobs.E001") for fault in unknown_keys(dict(getattr(settings, "JOBS", {})))]
-    if not faults:
-        faults += [*_values(), *_definitions(), *_middleware()]
+    faults = faults or [*_values()]
+    # Without settings that can be read there are no definitions to be judged.
+    if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
+        faults += [*_definitions(), *_middleware()]
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
@@ -52,18 +53,12 @@ def _values() -> Iterator[CheckMessage]:
     except (ImproperlyConfigured, Invalid, TypeError) as error:
         yield Error(f"JOBS cannot be read: {error}", id="jobs.E002")
         return
-    beat = heartbeat_s(site.LEASE_S)
-    if 2 * beat >= site.LEASE_S:
-        yield Error(f"A lease of {site.LEASE_S:g} s leaves no two heartbeats ({beat:g} s apart).", id="jobs.E003",
-                    hint="Set JOBS['LEASE_S'] to 3 or more.")
-    kept = site.RETENTION_S
-    if kept is not None and not (type(kept) in (int, float) and MINUTE_S <= kept <= MAX_RETENTION_S):
-        yield Error(f"JOBS['RETENTION_S'] is {kept!r}: that is no span to keep ended jobs for.", id="jobs.E012",
-                    hint="Seconds from 60 on, or None to keep them for ever; a definition may say less.")
-    for name in ("CHILD_MAX_JOBS", "CHILD_MAX_AGE_S", "CHILD_MAX_MEMORY_MB"):
-        given = getattr(site, name)
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 1:
-            yield Error(f"JOBS[{name!r}] is {given!r}: an isolated child needs a number from 1.", id="jobs.E021")
+    yield from (Error(fault, id="jobs.E003") for fault in lease_faults(site))
+    if site.LISTEN_DSN:
+        try:
+            conninfo_to_dict(site.LISTEN_DSN)
+        except psycopg.Error as error:
+            yield Error(f"JOBS['LISTEN_DSN'] is no address of a database: {error}", id="jobs.E012")
 
 
 def _definitions() -> Iterator[CheckMessage]:
@@ -74,6 +69,9 @@ def _definitions() -> Iterator[CheckMessage]:
                     hint="JOBS['DEFINITIONS'] lists modules that declare jobs.")
         return
     yield from (Error(fault, id="jobs.E005") for fault in known.check(conf().QUEUES))
+    yield from (Error(fault, id="jobs.E003") for fault in set(lease_faults(conf(), known)) - set(lease_faults(conf())))
+    if fault := pool_fault(conf().SLOTS):
+        yield Warning(fault, id="jobs.W006", hint="Leave it so where no `runworker` is started with these settings.")
     routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known if d.worker_group != SYSTEM])
     yield from (Warning(fault, id="jobs.W005") for fault in routed)
 
@@ -96,6 +94,32 @@ def _database() -> Iterator[CheckMessage]:
     if options.get("isolation_level") not in (None, IsolationLevel.READ_COMMITTED):
         yield Error("Caps are exact at READ COMMITTED only.", id="jobs.E008",
                     hint="Leave OPTIONS['isolation_level'] out.")
+
+
+    if at.get("CONN_MAX_AGE", 0) != 0 and not options.get("pool"):
+        yield Warning("CONN_MAX_AGE keeps a connection open for every thread that ever asked the database, in servers "
+                      "and workers alike, up to the server's last one.", id="jobs.W007",
+                      hint="Set CONN_MAX_AGE to 0, and OPTIONS['pool'] to keep connections.")
+
+
+def pool_fault(slots: int) -> str | None:
+    """Why a worker of so many slots would starve for connections, with the numbers (B22)."""
+    # Handlers in threads use a connection each; the worker itself needs a few.
+    threaded = any(d.executor in ("thread", "isolated") or d.publish is not None for d in registry())
+    most = _pool_size(connections[DEFAULT_DB_ALIAS].settings_dict.get("OPTIONS", {}).get("pool"))
+    needed = (slots if threaded else 1) + SPARE_CONNECTIONS
+    if most is None or most >= needed:
+        return None
+    return (f"{slots} slots need a database pool of {needed} connections, max_size is {most}. "
+            f"Set DATABASE_POOL_MAX={needed} or take fewer --slots.")
+
+
+def _pool_size(pool: Any) -> int | None:
+    """The most connections of a pool, by psycopg_pool's own defaults; None without a pool."""
+    if not pool:
+        return None
+    given = pool if isinstance(pool, dict) else {}
+    return int(given.get("max_size") or given.get("min_size", 4))
 
 
 def _order() -> Iterator[CheckMessage]:

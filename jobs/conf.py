@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -18,9 +19,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from jobs.registry import Registry, load
+from jobs.definition import MAX_SPAN_S, Span
+from jobs.leases import heartbeat_s
+from jobs.registry import Definition, Registry, load
 from jobs.retry import RetryPolicy
 from jobs.routing import UNROUTED, Rule
+
+MAX_SLOTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,65 @@ class Conf:
     CHILD_MAX_MEMORY_MB: int = 512
 
 
+# Numbers, and what they may be: seconds unless said otherwise.
+_NUMBERS: dict[str, tuple[float, float]] = {
+    "LEASE_S": (1, 86_400), "TIMEOUT_S": (0.001, MAX_SPAN_S), "RECOVERY_GRACE_S": (0, 86_400), "POLL_S": (0.01, 60),
+    "DRAIN_GRACE_S": (0, 86_400), "MIN_BASE_DELAY_S": (0, 86_400), "PUBLISH_S": (0.1, 3_600),
+    "CHILD_MAX_AGE_S": (1, MAX_SPAN_S),
+}
+_WHOLE: dict[str, tuple[int, int]] = {
+    "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
+    "CHILD_MAX_MEMORY_MB": (1, 10**7)}
+# As of a definition.
+_RETENTION = (60, 1e10)
+_LISTS = ("DEFINITIONS", "ROUTING", "AGENTS", "MIDDLEWARE")
+
+
+def value_faults(given: dict[str, Any]) -> list[str]:
+    """A sentence for every setting of `JOBS` that has a wrong type or lies outside of what works (B22)."""
+    faults = [f"JOBS[{name!r}] is {given[name]!r}, and must be a number from {low:g} to {high:g}."
+              for name, (low, high) in _NUMBERS.items() if name in given and not _is_number(given[name], low, high)]
+    faults += [f"JOBS[{name!r}] is {given[name]!r}, and must be a whole number from {low} to {high}."
+               for name, (low, high) in _WHOLE.items()
+               if name in given and not (isinstance(given[name], int) and _is_number(given[name], low, high))]
+    faults += [f"JOBS[{name!r}] is {given[name]!r}, and must be a list." for name in _LISTS
+               if name in given and not isinstance(given[name], (list, tuple, set, frozenset))]
+    kept = given.get("RETENTION_S")
+    if kept is not None and not _is_number(kept, *_RETENTION):
+        faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    queues = given.get("QUEUES", {"": 1})
+    if not (isinstance(queues, dict) and queues and all(
+            isinstance(name, str) and isinstance(weight, int) and _is_number(weight, 1, 1_000)
+            for name, weight in queues.items())):
+        faults.append(f"JOBS['QUEUES'] is {queues!r}, and must give each queue's name a whole weight from 1 to 1000.")
+    return faults
+
+
+def _is_number(value: Any, low: float, high: float) -> bool:
+    # A bool is an int to Python, and True seconds are a mistake.
+    return (isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            and low <= value <= high)
+
+
+def lease_faults(site: Conf, known: Iterable[Definition] = ()) -> list[str]:
+    """Why leases could run out on a worker that is well, with the numbers (B22, E8)."""
+    beat, drain = heartbeat_s(site.LEASE_S), heartbeat_s(site.LEASE_S) + site.DRAIN_GRACE_S
+    faults = []
+    if 2 * beat >= site.LEASE_S:
+        faults.append(f"A lease of {site.LEASE_S:g} s leaves no room for two heartbeats, {beat:g} s apart: "
+                      "JOBS['LEASE_S'] must be more than 2.")
+    elif drain >= site.LEASE_S:
+        faults.append(f"A drain of {site.DRAIN_GRACE_S:g} s and a heartbeat of {beat:g} s are not under the lease of "
+                      f"{site.LEASE_S:g} s: set JOBS['DRAIN_GRACE_S'] below {site.LEASE_S - beat:g}, or a longer "
+                      "JOBS['LEASE_S'].")
+    for definition in known:
+        lease = definition.lease_s.cap_s if isinstance(definition.lease_s, Span) else definition.lease_s
+        if lease is not None and 2 * heartbeat_s(lease) >= lease:
+            faults.append(f"{definition.name} has a lease of {lease:g} s, which leaves no room for two heartbeats, "
+                          f"{heartbeat_s(lease):g} s apart: its lease_s must be more than 2.")
+    return faults
+
+
 def unknown_keys(given: dict[str, Any]) -> list[str]:
     """A sentence for every key of `JOBS` that means nothing, with the nearest one that does."""
     known = [f.name for f in fields(Conf)]
@@ -74,7 +138,7 @@ def _retry(value: Any) -> RetryPolicy | None:
 def conf() -> Conf:
     """The settings of this site."""
     given = dict(getattr(settings, "JOBS", {}))
-    if faults := unknown_keys(given):
+    if faults := unknown_keys(given) or value_faults(given):
         raise ImproperlyConfigured(" ".join(faults))
     if "RETRY" in given:
         given["RETRY"] = _retry(given["RETRY"])

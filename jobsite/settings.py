@@ -30,6 +30,20 @@ if SECRET_KEY == _PUBLISHED_KEY:
             raise ImproperlyConfigured(f"ALLOWED_HOSTS names {_host!r}: set SECRET_KEY to a secret of your own.")
 
 
+def _whole(name: str, default: int) -> int:
+    try:
+        return int(env.int(name, default=default))
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {env.str(name)!r}, and must be a whole number.") from None
+
+
+def _seconds(name: str, default: float) -> float:
+    try:
+        return float(env.float(name, default=default))
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {env.str(name)!r}, and must be a number of seconds.") from None
+
+
 def _installed(*names: str) -> list[str]:
     return [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
 
@@ -88,7 +102,7 @@ def _database() -> dict[str, Any]:
 # The pool opens nothing while idle; runworker needs its thread slots + 4 and refuses to start otherwise.
 # A server that is back after a restart is found within two seconds, and the connections that it broke are not handed
 # out: one round trip a checkout.
-POOL = {"min_size": 0, "max_size": env.int("DATABASE_POOL_MAX", default=20), "timeout": 10, "reconnect_timeout": 2}
+POOL = {"min_size": 0, "max_size": _whole("DATABASE_POOL_MAX", 20), "timeout": 10, "reconnect_timeout": 2}
 DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True}}
 DATABASES["default"].setdefault("OPTIONS", {}).update({
     "pool": POOL, "connect_timeout": 5,
@@ -120,11 +134,11 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
 }
 # The API's largest body, counted before anything is parsed.
-DATA_UPLOAD_MAX_MEMORY_SIZE = env.int("MAX_BODY_BYTES", default=1024 * 1024)
+DATA_UPLOAD_MAX_MEMORY_SIZE = _whole("MAX_BODY_BYTES", 1024 * 1024)
 
 if PRODUCTION:
     SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
-    SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000)
+    SECURE_HSTS_SECONDS = _whole("SECURE_HSTS_SECONDS", 31_536_000)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
     SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
@@ -132,27 +146,28 @@ if PRODUCTION:
     if env.bool("BEHIND_PROXY", default=False):
         SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
+
 def _retention_s() -> float | None:
-    kept = env.str("JOBS_RETENTION_S", default=str(30 * 86_400))
-    return None if kept.strip().lower() == "none" else env.float("JOBS_RETENTION_S", default=30 * 86_400.0)
+    kept = env.str("JOBS_RETENTION_S", default="")
+    return None if kept.strip().lower() == "none" else _seconds("JOBS_RETENTION_S", 30 * 86_400.0)
 
 
 JOBS: dict[str, Any] = {
     "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
-    "SLOTS": env.int("JOBS_SLOTS", default=2),
-    "POLL_S": env.float("JOBS_POLL_S", default=1.0),
-    "DRAIN_GRACE_S": env.float("JOBS_DRAIN_GRACE_S", default=10.0),
-    "LEASE_S": env.float("JOBS_LEASE_S", default=30.0),
-    "RECOVERY_GRACE_S": env.float("JOBS_RECOVERY_GRACE_S", default=5.0),
+    "SLOTS": _whole("JOBS_SLOTS", 2),
+    "POLL_S": _seconds("JOBS_POLL_S", 1.0),
+    "DRAIN_GRACE_S": _seconds("JOBS_DRAIN_GRACE_S", 10.0),
+    "LEASE_S": _seconds("JOBS_LEASE_S", 30.0),
+    "RECOVERY_GRACE_S": _seconds("JOBS_RECOVERY_GRACE_S", 5.0),
     "RETENTION_S": _retention_s(),
     "LISTEN_DSN": env.str("JOBS_LISTEN_DSN", default=None),
     # For tests of crashes alone: where this process shall die.
     "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),
     "MIDDLEWARE": env.list("JOBS_MIDDLEWARE", default=[]),
-    "PUBLISH_S": env.float("JOBS_PUBLISH_S", default=10.0),
-    "CHILD_MAX_JOBS": env.int("JOBS_CHILD_MAX_JOBS", default=1_000),
-    "CHILD_MAX_AGE_S": env.float("JOBS_CHILD_MAX_AGE_S", default=3_600.0),
-    "CHILD_MAX_MEMORY_MB": env.int("JOBS_CHILD_MAX_MEMORY_MB", default=512),
+    "PUBLISH_S": _seconds("JOBS_PUBLISH_S", 10.0),
+    "CHILD_MAX_JOBS": _whole("JOBS_CHILD_MAX_JOBS", 1_000),
+    "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
+    "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
 }
 
 # Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and

@@ -14,7 +14,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from jobs.clock import Every
 from jobs.services import recovery
 from jobs.services.recovery import Closing, Deadlines, Recovery, Repair
-from jobs.store.sql import ALIAS, NotInTransaction
+from jobs.store.sql import ALIAS, NotInTransaction, is_read_only
 
 log = logging.getLogger("jobs.duties")
 FIRST_AFTER_S = 1.0
@@ -56,7 +56,7 @@ class Duties:
             raise
         except Exception as error:
             # Whatever it was, a lock or a time limit of the server's too: while statements work, it is the duty's own.
-            if isinstance(error, (DatabaseError, InterfaceError)) and _lost(before):
+            if isinstance(error, (DatabaseError, InterfaceError)) and (is_read_only(error) or _lost(before)):
                 every.after(AFTER_LOSS_S)
                 raise
             log.exception("a duty of the claim failed; it is tried again in %s s", AFTER_FAILURE_S)

@@ -19,7 +19,7 @@ from jobs.leases import heartbeat_s
 from jobs.services.leaders import RENEW_S, lease_s
 from jobs.store import admission, due, leading
 from jobs.store.moves import Answer, Moved
-from jobs.store.sql import ALIAS, NotInTransaction, durable, rows
+from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, rows
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.recovery")
@@ -46,8 +46,8 @@ def each(found: Sequence[T], work: Callable[[Sequence[T]], list[Answer]]) -> int
         return _moved(durable(lambda: work(found)))
     except NotInTransaction:
         raise
-    except Exception:
-        if not connections[ALIAS].is_usable():
+    except Exception as error:
+        if is_read_only(error) or not connections[ALIAS].is_usable():
             raise
     return _one_by_one(found, work)
 

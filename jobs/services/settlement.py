@@ -22,10 +22,12 @@ from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimer
 from jobs.store.moves import Answer, Moved, apply
-from jobs.store.sql import ALIAS, NotInTransaction, durable, run, sqlstate
+from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, run, sqlstate
 from jobs.store.verbs import CODE_LIMIT, Move
 
 log = logging.getLogger("jobs.settlement")
+__all__ = ["TRIES", "Locked", "Report", "SettlementRefused", "is_read_only", "settle", "settle_and_claim",
+           "settle_free", "settle_within", "spoil"]
 # A36: how often a last settlement is tried before it is left to the lease.
 TRIES = 5
 # How long a settlement waits for a row that somebody holds: a caller's open transaction must not stall a worker.
@@ -73,8 +75,8 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
         return _free(moves), Batch([], again=slots > 0)
-    except DatabaseError:
-        if not moves:
+    except DatabaseError as error:
+        if not moves or is_read_only(error):
             raise
         log.exception("a batch of %d settlements was refused; settling one by one", len(moves))
         return [_alone(move) for move in moves], Batch([], again=slots > 0)
@@ -112,7 +114,9 @@ def _free(moves: Sequence[Move]) -> list[Answer]:
     except (OperationalError, InterfaceError, NotInTransaction) as error:
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
-    except DatabaseError:
+    except DatabaseError as error:
+        if is_read_only(error):
+            raise
         log.exception("a batch of %d settlements was refused; settling one by one", len(moves))
     return [_alone(move) for move in moves]
 
@@ -131,7 +135,9 @@ def _alone(move: Move) -> Answer:
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
         return Locked()
-    except DatabaseError:
+    except DatabaseError as error:
+        if is_read_only(error):
+            raise
         # Its words are for the log alone: they may quote rows.
         log.exception("the settlement of job %s was refused", move.job_id)
         return SettlementRefused()

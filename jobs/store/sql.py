@@ -22,6 +22,8 @@ RETRIES = 5
 PLAN_LIVES_S = 5
 # deadlock_detected, serialization_failure: the database undid everything, the same call may succeed.
 TRANSIENT = {"40P01", "40001"}
+# read_only_sql_transaction: a standby, or a server or database that was set so. Says nothing about any row.
+READ_ONLY = "25006"
 
 
 class NotInTransaction(TransactionManagementError):
@@ -101,6 +103,11 @@ def sqlstate(error: BaseException) -> str | None:
     """The SQLSTATE of a database error, if it has one."""
     cause = error.__cause__ if error.__cause__ is not None else error
     return getattr(cause, "sqlstate", None)
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether the server takes no writes on this connection for now; the next one may be another server's."""
+    return sqlstate(error) == READ_ONLY
 
 
 def durable(work: Callable[[], T]) -> T:

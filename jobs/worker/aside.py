@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from jobs.worker.connection import TROUBLE, drop, own_connection
+from jobs.worker.connection import TROUBLE, Patience, drop, own_connection
 
 T = TypeVar("T")
 
@@ -19,8 +19,9 @@ T = TypeVar("T")
 class Aside(threading.Thread, Generic[T]):
     """Runs one piece of work at a time on a connection of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
         super().__init__(name="jobs-settle", daemon=True)
+        self._patience = patience
         self._asked: SimpleQueue[tuple[Callable[[], T], Future[T]] | None] = SimpleQueue()
 
     def ask(self, work: Callable[[], T]) -> Future[T]:
@@ -35,7 +36,7 @@ class Aside(threading.Thread, Generic[T]):
 
     def run(self) -> None:
         """Work until asked to end."""
-        with own_connection():
+        with own_connection(self._patience):
             while (item := self._asked.get()) is not None:
                 work, answer = item
                 try:

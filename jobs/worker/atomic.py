@@ -20,6 +20,7 @@ from jobs.registry import Definition
 from jobs.services import settlement
 from jobs.services.assignments import Claimed
 from jobs.services.settlement import Report
+from jobs.worker.connection import let_go
 from jobs.worker.context import Run
 from jobs.worker.publication import JoiningCommit, publish
 from jobs.worker.results import NOT_STORED, PUBLISHED, TOO_LATE, Result, failure
@@ -49,6 +50,8 @@ def atomically(definition: Definition, job: Claimed, run: Run, by: str, handle: 
             _soften_hooks(job)
             failpoints.at("atomic.written")
     except _Undo as undo:
+        if undo.__cause__ is not None:
+            let_go(undo.__cause__)
         return undo.result
     except BaseException as error:
         if not run.settled:

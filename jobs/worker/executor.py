@@ -19,9 +19,10 @@ from jobs.errors import Invalid
 from jobs.outcomes import Completed, Failed, Outcome, storable
 from jobs.registry import Definition
 from jobs.services.assignments import Claimed
+from jobs.services.settlement import is_read_only
 from jobs.worker import logs
 from jobs.worker.atomic import atomically
-from jobs.worker.connection import close_all
+from jobs.worker.connection import close_all, discard, let_go
 from jobs.worker.context import Run
 from jobs.worker.middleware import around
 from jobs.worker.publication import Commit, publish
@@ -84,22 +85,24 @@ async def run_async(definition: Definition, job: Claimed, run: Run, by: str) -> 
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        _mend()
+        _mend(error)
         return failure(error)
 
 
-def _mend() -> None:
+def _mend(error: BaseException) -> None:
     """Let go of what may be a broken connection in the one thread in which Django serves async code.
 
     Nobody else would: there is no request whose end gives connections back, and each later handler would fail on it.
     """
-    task = asyncio.get_running_loop().create_task(_close_old())
+    task = asyncio.get_running_loop().create_task(_close_old(error))
     _mending.add(task)
     task.add_done_callback(_mending.discard)
 
 
-async def _close_old() -> None:
+async def _close_old(error: BaseException) -> None:
     def close() -> None:
+        if is_read_only(error):
+            discard()
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
 
@@ -123,6 +126,7 @@ def run_sync(definition: Definition, job: Claimed, run: Run, by: str) -> Result:
     except Spoilt as spoilt:
         return spoilt
     except BaseException as error:
+        let_go(error)
         return failure(error)
     finally:
         close_all()

@@ -6,13 +6,14 @@ import logging
 import math
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jobs import clock, failpoints
 from jobs.leases import heartbeat_s
 from jobs.outcomes import Interrupted, Stopped
 from jobs.services import assignments, workers
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
+from jobs.worker.output import Output
 from jobs.worker.slots import Live, Slots
 
 log = logging.getLogger("jobs.worker")
@@ -30,9 +31,10 @@ LOCKED_S = 5.0
 class Heartbeats(threading.Thread):
     """Renews leases, records first heartbeats, and stops attempts that were aborted or whose claim is void."""
 
-    def __init__(self, slots: Slots, worker_id: uuid.UUID, by: str, on_void: Callable[[Live], None]) -> None:
+    def __init__(self, slots: Slots, worker_id: uuid.UUID, by: str, on_void: Callable[[Live], None],
+                 say: Output) -> None:
         super().__init__(name="jobs-heartbeat", daemon=True)
-        self._slots, self._worker_id, self._by, self._on_void = slots, worker_id, by, on_void
+        self._slots, self._worker_id, self._by, self._on_void, self._say = slots, worker_id, by, on_void, say
         self._ends = threading.Event()
         self._woken = threading.Event()
         self._row = clock.Every(ROW_EVERY_S, ROW_EVERY_S)
@@ -40,6 +42,11 @@ class Heartbeats(threading.Thread):
         self._beats: dict[str, float] = {}
         self._failures = 0
         self._peeked = 0.0
+
+    def hurry(self, fences: Iterable[str]) -> None:
+        """Renew these with the next tick: much of their lease had passed before they could begin."""
+        for fence in fences:
+            self._beats[fence] = 0.0
 
     def wake(self) -> None:
         """Something was said about some job: look at ours soon."""
@@ -69,8 +76,12 @@ class Heartbeats(threading.Thread):
         except Exception as error:
             self._failures = min(self._failures + 1, 8)
             drop()
-            if self._lines.due():
-                log.warning("heartbeats: %s", sentence(error), exc_info=None if isinstance(error, TROUBLE) else error)
+            if not self._lines.due():
+                return
+            # By the output, which never waits: what a log is written to may stand still, and leases with it.
+            self._say("worker.heartbeat_trouble", level=0, error=sentence(error))
+            if not isinstance(error, TROUBLE):
+                log.error("heartbeats met something unexpected and go on", exc_info=error)
 
     def _tick(self) -> None:
         now = clock.monotonic()

@@ -12,11 +12,15 @@ from django.db import connections
 from jobs import clock
 from jobs.conf import conf
 from jobs.publish import CHANNEL
-from jobs.worker.connection import TROUBLE, sentence
+from jobs.worker.connection import TROUBLE, Patience, sentence
+from jobs.worker.output import Output
 
 log = logging.getLogger("jobs.worker")
 LOOK_UP_S = 0.25
 MAX_PAUSE_S = 2.0
+# A server that is gone without a word says nothing, and so does one with nothing to say: asked, one of them answers.
+ASK_EVERY_S = 8.0
+ANSWER_S = 5.0
 
 
 def direct_dsn() -> str:
@@ -30,11 +34,14 @@ def direct_dsn() -> str:
 
 
 class Listener(threading.Thread):
-    """Calls `on_wake` at each notification and after each reconnect, since some may have been missed."""
+    """Calls `on_wake` at each notification and after each reconnect, since some may have been missed (case-A12).
 
-    def __init__(self, on_wake: Callable[[], None]) -> None:
+    Idle and in autocommit: however long it does not read, it keeps no row version from being vacuumed (case-C09).
+    """
+
+    def __init__(self, on_wake: Callable[[], None], say: Output) -> None:
         super().__init__(name="jobs-listen", daemon=True)
-        self._on_wake = on_wake
+        self._on_wake, self._say = on_wake, say
         self._ends = threading.Event()
         self._lines = clock.Every(30.0)
         self._failures = 0
@@ -51,15 +58,21 @@ class Listener(threading.Thread):
             except Exception as error:
                 self._failures = min(self._failures + 1, 5)
                 if self._lines.due():
-                    log.warning("listening for wakes failed, polling goes on: %s", sentence(error),
-                                exc_info=None if isinstance(error, (psycopg.Error, *TROUBLE)) else error)
+                    self._say("worker.listener_trouble", level=0, error=sentence(error), note="polling goes on")
+                    if not isinstance(error, (psycopg.Error, *TROUBLE)):
+                        log.error("the listener met something unexpected and goes on", exc_info=error)
                 self._ends.wait(min(MAX_PAUSE_S, 0.1 * 2**self._failures))
 
     def _listen(self) -> None:
         with psycopg.connect(direct_dsn(), autocommit=True, application_name="jobs listener") as connection:
+            Patience(ANSWER_S).bound(connection)
             connection.execute(f"LISTEN {CHANNEL}")
             self._failures = 0
             self._on_wake()
+            asks = clock.Every(ASK_EVERY_S, ASK_EVERY_S)
             while not self._ends.is_set():
                 for _ in connection.notifies(timeout=LOOK_UP_S, stop_after=1):
                     self._on_wake()
+                    asks.after(ASK_EVERY_S)
+                if asks.due():
+                    connection.execute("SELECT 1")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC
 from typing import Any, TextIO
@@ -13,6 +16,10 @@ from typing import Any, TextIO
 from jobs import clock
 
 LIMIT = 2_000
+MOST_LINES = 5_000
+# Lines of one write.
+TOGETHER = 100
+LAST_S = 1.0
 SECRETS = ("authorization", "cookie", "password", "secret", "token", "session", "api_key", "access_key")
 
 
@@ -40,14 +47,19 @@ class Silent:
 
 
 class Output:
-    """Writes events; `level` 0 only trouble, 1 the usual, 2 every job."""
+    """Writes events; `level` 0 only trouble, 1 the usual, 2 every job.
+
+    Nobody who says something ever waits for whoever reads it: a reader that stands still would stop claims and
+    heartbeats. Lines for it are kept, a few thousand of them; then they are lost, and counted.
+    """
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool | None = None, level: int = 1) -> None:
-        self.stream = stream or sys.stdout
-        self.as_json = not self.stream.isatty() if as_json is None else as_json
+        self.stream: TextIO | None = stream or sys.stdout
+        self.as_json = as_json if as_json is not None else not (self.stream is not None and _is_terminal(self.stream))
         self.level = level
         # Again by its own thread: what the collector ends in the middle of a line may have something to log.
         self._lock = threading.RLock()
+        self._writer = _writer(self.stream, self._line)
 
     def __call__(self, event: str, level: int = 1, **facts: Any) -> None:
         """Write one event with a stable name."""
@@ -56,28 +68,23 @@ class Output:
 
     def write(self, event: str, facts: dict[str, Any]) -> None:
         """Write one event, whatever its level."""
-        shown = {name: clipped(name, value) for name, value in facts.items()}
-        line = self._json(event, shown) if self.as_json else self._plain(event, shown)
-        with self._lock:
-            self._write(line + "\n")
-
-    def _write(self, line: str) -> None:
-        try:
+        if self.stream is None:
+            return
+        line = self._line(event, facts)
+        if self._writer is not None:
+            self._writer.write(line)
+            return
+        with self._lock, suppress(ValueError):  # it has been closed
             self.stream.write(line)
-            self.stream.flush()
-        except UnicodeEncodeError:
-            self._write(line.encode("ascii", "backslashreplace").decode())
-        except OSError:
-            self._to_nowhere()
-        except ValueError:
-            pass  # it has been closed
 
-    def _to_nowhere(self) -> None:
-        """Nobody reads us any more; that is no reason to stop working, nor to end with a failure."""
-        with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self.stream.fileno())
-            os.close(nowhere)
+    def _line(self, event: str, facts: dict[str, Any]) -> str:
+        shown = {name: clipped(name, value) for name, value in facts.items()}
+        return (self._json(event, shown) if self.as_json else self._plain(event, shown)) + "\n"
+
+    def close(self) -> None:
+        """Give what was said a second to be read; what nobody reads then is lost."""
+        if self._writer is not None:
+            self._writer.finish(LAST_S)
 
     @staticmethod
     def _json(event: str, facts: dict[str, Any]) -> str:
@@ -91,6 +98,95 @@ class Output:
         at = clock.wall().astimezone(UTC).astimezone().strftime("%H:%M:%S")
         words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
         return f"{at}  {event.removeprefix('worker.').replace('_', ' '):<12} {words}"
+
+
+class _Writer:
+    """Writes lines to a descriptor from a thread of its own, which is the only one that waits for the reader.
+
+    Past Python's own buffer, whose lock a blocked writer would hold against the end of the process.
+    """
+
+    def __init__(self, fd: int, encoding: str, line: Callable[[str, dict[str, Any]], str]) -> None:
+        self._fd, self._encoding, self._line = fd, encoding, line
+        self._lines: deque[str] = deque()
+        self._change = threading.Condition()
+        self._lost = 0
+        self._writing = self._gone = False
+        self._thread: threading.Thread | None = None
+
+    def write(self, line: str) -> None:
+        """Take a line; never waits. Where no thread can be had, the lines wait for one."""
+        with self._change:
+            if len(self._lines) >= MOST_LINES or self._gone:
+                self._lost += 1
+                return
+            self._lines.append(line)
+            self._change.notify_all()
+            # The first line starts it; and a fork has no threads but its own.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="jobs-output", daemon=True)
+                with suppress(RuntimeError):
+                    self._thread.start()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until everything is written, at most so long."""
+        with self._change:
+            self._change.wait_for(lambda: not self._lines and not self._writing, seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._change:
+                self._writing = False
+                self._change.notify_all()
+                self._change.wait_for(lambda: self._lines)
+                self._writing = True
+            self._put("".join(self._take()))
+
+    def _take(self) -> list[str]:
+        with self._change:
+            taken = [self._lines.popleft() for _ in range(min(len(self._lines), TOGETHER))]
+            if self._lost and not self._lines:
+                taken.append(self._line("worker.lines_lost", {"lines": self._lost}))
+                self._lost = 0
+            return taken
+
+    def _put(self, said: str) -> None:
+        left = said.encode(self._encoding, "backslashreplace")
+        while left:
+            try:
+                left = left[os.write(self._fd, left):]
+            except BlockingIOError:
+                # Somebody made it non-blocking.
+                select.select([], [self._fd], [], LAST_S)
+            except OSError:
+                self._to_nowhere()
+                return
+
+    def _to_nowhere(self) -> None:
+        """Nobody reads us any more; that is no reason to stop working, nor for what handlers print to fail."""
+        self._gone = True
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._fd)
+            os.close(nowhere)
+
+
+def _writer(stream: TextIO | None, line: Callable[[str, dict[str, Any]], str]) -> _Writer | None:
+    """A writer for what has a descriptor; a text in memory waits for nobody."""
+    try:
+        if stream is None:
+            return None
+        stream.flush()
+        return _Writer(stream.fileno(), stream.encoding or "utf-8", line)
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:
+        return False  # it has been closed
 
 
 def _word(value: Any) -> str:

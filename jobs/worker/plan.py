@@ -19,6 +19,10 @@ class Plan:
     until_empty: bool = False
     listen: bool = True
     loops: bool = True
+    # When to make room for a fresh process; None: never.
+    max_jobs: int | None = None
+    max_age_s: float | None = None
+    max_memory_mb: float | None = None
 
 
 @dataclass

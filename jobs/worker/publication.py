@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 
 from jobs import clock, failpoints
 from jobs.conf import conf
@@ -17,7 +17,7 @@ from jobs.registry import Definition
 from jobs.services import settlement
 from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
-from jobs.worker.connection import close_all
+from jobs.worker.connection import let_go
 from jobs.worker.context import Run
 from jobs.worker.results import NOT_STORED, PUBLISHED, TOO_LATE, Result, failure
 
@@ -62,8 +62,10 @@ class Commit:
         for tried in range(1, settlement.TRIES + 1):
             try:
                 return settlement.settle([self._report], self._by)[0]
-            except (OperationalError, InterfaceError):
-                close_all()
+            except (OperationalError, InterfaceError, InternalError) as error:
+                if isinstance(error, InternalError) and not settlement.is_read_only(error):
+                    raise
+                let_go(error)
                 if tried == settlement.TRIES:
                     self.unstored = True
                     raise

@@ -20,13 +20,15 @@ from jobs.services.assignments import Answer, Batch, Claimed, Claimer
 from jobs.worker import tenants
 from jobs.worker.aside import Aside
 from jobs.worker.bell import Bell
-from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
+from jobs.worker.connection import TROUBLE, Patience, drop, own_connection, sentence
 from jobs.worker.executor import SHUTDOWN
 from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
 from jobs.worker.loops import Loops, loops
+from jobs.worker.outage import AGAIN_S, Outage
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan, Tally
+from jobs.worker.recycling import Recycling
 from jobs.worker.refusals import UNKNOWN, pairs, refusal, startable
 from jobs.worker.reports import BATCH, Kept, Reports
 from jobs.worker.slots import Live, Slots, facts
@@ -39,14 +41,21 @@ GATHER_S = 0.001
 WIDE = 16
 # Slots are full: only an end, a signal or a duty is of interest.
 MAX_WAIT_S = 5.0
-# A36: again after 150 ms, 300 ms and so on; a lost server is asked for every two seconds.
-AGAIN_S = 0.15
-MAX_PAUSE_S = 2.0
-LINES_EVERY_S = 2.0
 ENOUGH = 5
+# Somebody waits for the end of `--once` and `--until-empty`: how long they do without a database.
+GIVE_UP_S = 20.0
+# A claim that took so long has used up a part of its lease.
+LATE_S = 1.0
 # For handlers on the loop to honour a cancellation that they cannot refuse.
 LAST_WORDS_S = 0.5
 KILLED_S = 5.5
+# At the end of a drain, and after a second signal: for a statement, for the last settlements, for the threads.
+HURRY_S = 3.0
+LAST_TRIES_S = 5.0
+
+
+class Lost(Exception):
+    """The database was away for longer than somebody waits who waits for this worker's end."""
 
 
 class Worker:
@@ -55,7 +64,8 @@ class Worker:
     def __init__(self, plan: Plan, output: Output) -> None:
         self.plan, self.output = plan, output
         known = [d for d in registry() if d.executor != "external"]
-        with own_connection():
+        self._patience = Patience()
+        with own_connection(self._patience):
             self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues, [d.name for d in known])
         self.by = f"worker:{self.row.id}"
         self.claimer = Claimer(
@@ -72,22 +82,24 @@ class Worker:
         registered = recovery.Registered([(d.type, d.version) for d in known], self.by)
         self._loops = Loops(loops(registered), output, self.row.id) if plan.loops else None
         self._duties = duties.Duties(looped=plan.loops, more=[(clock.Every(REGISTERED_EVERY_S), registered.tick)])
-        self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void)
+        self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void, output)
         self._watch = Watch(self.slots, output)
-        self._listener = Listener(self._wake) if plan.listen else None
-        self._aside: Aside[list[Answer]] = Aside()
-        # There may be more to claim than the last look took; the last look was answered; its answer may be lost.
+        self._listener = Listener(self._wake, output) if plan.listen else None
+        self._aside: Aside[list[Answer]] = Aside(self._patience)
+        self._recycling = Recycling.by(plan)
+        self._recycled: str | None = None
+        # There may be more to claim than the last look took; the last look was answered.
         self._more = True
         self._looked = False
-        self._doubt = False
-        self._failures = 0
-        self._lines = clock.Every(LINES_EVERY_S)
+        self._outage = Outage()
 
     # -- asked from outside ------------------------------------------------------------------------------
 
     def ask_stop(self) -> None:
         """Drain and end; asked twice, hand back at once. Safe in a signal handler: it counts and rings."""
         self._stop_asked += 1
+        if self._stop_asked > 1:
+            self._patience.seconds = HURRY_S
         self._bell.ring()
 
     def _wake(self) -> None:
@@ -101,8 +113,11 @@ class Worker:
     # -- the life of a worker ----------------------------------------------------------------------------
 
     def run(self) -> Tally:
-        """Work until asked to stop (or, by the plan, until there is nothing left); then drain."""
-        with own_connection():
+        """Work until asked to stop (or, by the plan, until there is nothing left); then drain.
+
+        Raises Lost where the plan has an end and the database is away for 20 s.
+        """
+        with own_connection(self._patience):
             try:
                 self._start()
                 self._work()
@@ -139,12 +154,13 @@ class Worker:
                 self._calm()
                 if idle and self._is_done():
                     return
+                self._look_at_limits()
                 if idle:
                     self._bell.wait(self._pause_s())
 
     def _round(self) -> bool:
         """Settle, claim, begin; whether there is nothing to do before something happens."""
-        if self._doubt:
+        if self._outage.in_doubt():
             self._resolve()
         self._gather()
         ended = self.reports.gather()
@@ -155,6 +171,7 @@ class Worker:
         slots = self._wanted(ended or bool(reports))
         if not reports and not slots:
             return not self.slots.ended
+        asked = clock.monotonic()
         if min(len(reports), slots) >= WIDE:
             batch = self._at_once(reports, slots)
         else:
@@ -162,6 +179,8 @@ class Worker:
                 [r for _, r in reports], self.by, self.claimer if slots else None, slots)
             self.reports.settled(reports, answers)
             self._take(batch, slots)
+        if batch.jobs and clock.monotonic() - asked > LATE_S:
+            self._heartbeats.hurry([job.fence for job in batch.jobs])
         if reports:
             self._tick()
         return not (batch.jobs or batch.again or self.slots.ended or self.reports.ready)
@@ -190,7 +209,9 @@ class Worker:
     def _wanted(self, ended: bool) -> int:
         """For how many slots to claim now."""
         free = min(self.slots.free, BATCH)
-        if free <= 0 or self.reports.alone or (self.plan.once and self._looked):
+        if self._recycling is not None:
+            free = int(min(free, self._recycling.room(self.tally.claimed)))
+        if free <= 0 or self.reports.alone or self._recycled or (self.plan.once and self._looked):
             return 0
         if not (ended or self._more or self._woken.is_set() or self._poll.due()):
             return 0
@@ -198,8 +219,17 @@ class Worker:
         return free
 
     def _is_done(self) -> bool:
-        over = self.plan.until_empty or (self.plan.once and self._looked)
-        return over and not self.slots.live and not self.reports
+        over = self.plan.until_empty or self._recycled or (self.plan.once and self._looked)
+        return bool(over) and not self.slots.live and not self.reports
+
+    def _look_at_limits(self) -> None:
+        """A worker that has worked enough claims no more, and ends once its jobs have ended by themselves."""
+        if self._recycling is None or self._recycled:
+            return
+        self._recycled = self._recycling.reason(self.tally.claimed)
+        if self._recycled:
+            self.output("worker.recycling", reason=self._recycled, running=len(self.slots.live))
+            self._bell.ring()
 
     def _gather(self) -> None:
         """Ends come in bursts: a millisecond more brings the rest of the burst into one transaction."""
@@ -208,7 +238,7 @@ class Worker:
 
     def _pause_s(self) -> float:
         pause = self._poll.wait_s() if self.slots.free > 0 else MAX_WAIT_S
-        return min(pause, self.reports.wait_s(), self._duties.wait_s())
+        return min(pause, self.reports.wait_s(), self._duties.wait_s(), self._outage.wait_s())
 
     def _begin(self, jobs: Sequence[Claimed]) -> None:
         if jobs:
@@ -232,38 +262,42 @@ class Worker:
 
     def _trouble(self, error: Exception) -> None:
         """Everything unsettled is kept; wait, and then look whether a lost answer left attempts behind (E8)."""
-        self._failures += 1
-        self._doubt = True
+        pause = self._outage.again()
+        # A look that failed found nothing out, and has used up what asked for it.
+        self._more = True
         drop()
-        pause = min(MAX_PAUSE_S, AGAIN_S * self._failures)
-        if self._lines.due():
-            self.output("worker.database_trouble", level=0, error=sentence(error), tried=self._failures,
-                        again_in_s=round(pause, 2))
+        if (self.plan.once or self.plan.until_empty) and self._outage.lasts_s > GIVE_UP_S:
+            raise Lost(sentence(error)) from error
+        self._complain(error, again_in_s=round(pause, 2))
         until = clock.monotonic() + pause
         while not self._stop_asked and (left := until - clock.monotonic()) > 0:
             self._bell.wait(left)
 
     def _surprise(self, error: Exception) -> None:
         """Something that nobody foresaw, a hook that raises for one: go on, and settle one by one to find which."""
-        log.error("the worker met something unexpected and goes on", exc_info=error if self._failures < 2 else None)
+        told = self._outage.failures >= 2
+        log.error("the worker met something unexpected and goes on", exc_info=None if told else error)
         if self.reports.alone:
             for job in self.reports.drop():
                 self.output("worker.left_to_lease", level=0, error=sentence(error), **facts(job))
         self.reports.alone = bool(self.reports)
-        if (self.plan.once or self.plan.until_empty) and self._failures >= ENOUGH:
+        if (self.plan.once or self.plan.until_empty) and self._outage.failures >= ENOUGH:
             # Somebody waits for the end of this.
             raise error
         self._trouble(error)
 
+    def _complain(self, error: Exception, **facts: object) -> None:
+        if self._outage.worth_a_line():
+            self.output("worker.database_trouble", level=0, error=sentence(error), tried=self._outage.failures, **facts)
+
     def _calm(self) -> None:
-        if self._failures:
-            self._failures = 0
+        if self._outage.failures and self._outage.over():
             self.output("worker.database_back", level=0)
 
     def _resolve(self) -> None:
         known = [*self.slots.live, *self.reports.fences]
         lost = assignments.hand_back_unknown(str(self.row.id), known, self.by)
-        self._doubt = False
+        self._outage.looked()
         if lost:
             self.output("worker.handed_back_unknown", attempts=lost)
 
@@ -279,8 +313,10 @@ class Worker:
         while (self.slots.live or self.reports) and clock.monotonic() < until and self._stop_asked < 2:
             self._bell.wait(min(0.05 if self._settle_quietly() else 0.3, max(0.0, until - clock.monotonic())))
         self._hand_back()
+        self._patience.seconds = HURRY_S
+        until = clock.monotonic() + LAST_TRIES_S
         for tried in range(settlement.TRIES):
-            if self._settle_quietly() and not self.reports:
+            if (self._settle_quietly() and not self.reports) or clock.monotonic() > until:
                 break
             clock.sleep(AGAIN_S * (tried + 1))
 
@@ -300,25 +336,25 @@ class Worker:
     def _settle_quietly(self) -> bool:
         """Settle all there is, and give back what a lost answer left us; whether that went well."""
         try:
-            if self._doubt:
+            if self._outage.in_doubt():
                 self._resolve()
             self.reports.gather()
             while reports := self.reports.next():
                 self.reports.settled(reports, settlement.settle([r for _, r in reports], self.by))
             self.reports.keep_lines()
         except TROUBLE as error:
-            self._doubt = True
+            self._outage.again()
             drop()
-            if self._lines.due():
-                self.output("worker.database_trouble", level=0, error=sentence(error))
+            self._complain(error)
             return False
         except Exception as error:
             log.exception("a settlement met something unexpected")
-            self._doubt = False
+            self._outage.leave_it()
             for job in self.reports.drop():
                 self.output("worker.left_to_lease", level=0, error=sentence(error), **facts(job))
             self.reports.alone = True
             return False
+        self._calm()
         return True
 
     def _close(self) -> None:
@@ -326,11 +362,15 @@ class Worker:
         threads = [t for t in mine if t is not None and t.is_alive()]
         for thread in threads:
             thread.ask_end()
+        until = clock.monotonic() + HURRY_S
         for thread in threads:
-            thread.join(timeout=5)
+            thread.join(timeout=max(0.0, until - clock.monotonic()))
         self.slots.close()
         # In trouble its row is closed by whoever misses its heartbeats.
-        with suppress(*TROUBLE):
-            workers.stopped(self.row.id)
+        if not self._outage.failures:
+            with suppress(*TROUBLE):
+                workers.stopped(self.row.id)
+        if self._recycled:
+            self.output("worker.recycled", reason=self._recycled, claimed=self.tally.claimed)
         self.output("worker.stopped", claimed=self.tally.claimed, completed=self.tally.completed,
                     failed=self.tally.failed, left=len(self.reports))

@@ -53,6 +53,11 @@ CLOCK_MODULES = {
     "jobs/worker/guard.py": "a program of its own that imports nothing of ours",
     "jobsite/postgres/": "it waits for a database that is not there yet",
 }
+# Where the wall clock may be read, and why.
+WALL_MODULES = {
+    "jobs/worker/output.py": "the moment of a line",
+    "jobsite/demo/": "a number that grows from demo to demo",
+}
 # Where everything that can go wrong must be caught, and why.
 BROAD = {
     "jobs/worker/executor.py": "whatever a handler raises becomes an outcome",
@@ -146,6 +151,13 @@ def test_clocks_are_read_in_one_place() -> None:
     imported = [at(path, node) for path, node in walk(but=tuple(CLOCK_MODULES))
                 if isinstance(node, ast.ImportFrom) and node.module == "time"]
     assert imported == []
+
+
+def test_the_wall_clock_is_for_log_lines_only() -> None:
+    """cases E07, E08, DESIGN 5: no decision, no wait and no stored moment comes from a clock that may jump."""
+    found = [at(path, node) for path, node in walk(but=tuple(WALL_MODULES))
+             if isinstance(node, ast.Call) and dotted(node.func) in ("clock.wall", "wall")]
+    assert found == []
 
 
 def test_everything_is_caught_only_where_everything_can_happen() -> None:

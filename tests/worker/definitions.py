@@ -283,3 +283,19 @@ async def typed(run: Any, count: int) -> int:
 @job("odd-group", isolated=False, worker_group="chat")
 async def odd_group(run: Any) -> None:
     """Of another group."""
+
+
+@job("queries", **ONCE)
+def queries(run: Any, breaks: bool) -> int:
+    """Opens a cursor, and perhaps raises with a transaction open."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        if breaks:
+            raise JobError("as_told", "as told", retryable=False)
+        return int(cursor.fetchone()[0])
+
+
+@job("patient", isolated=False)
+def patient(run: Any, seconds: float) -> bool:
+    """Waits, with the site's lease."""
+    return bool(run.wait(seconds))

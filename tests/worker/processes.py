@@ -136,7 +136,11 @@ class Process:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process on the test database."""
-    return {**os.environ, "DATABASE_URL": test_database(), "JOBS_DEFINITIONS": DEFINITIONS, **FAST, **more}
+    env = {**os.environ, "DATABASE_URL": test_database(), "JOBS_DEFINITIONS": DEFINITIONS, **FAST, **more}
+    if "JOBS_DRAIN_GRACE_S" in more and "JOBS_LEASE_S" not in more:
+        # A drain must be shorter than the lease (B22); jobs of these tests have leases of their own anyway.
+        env["JOBS_LEASE_S"] = str(max(3.0, 2 * float(more["JOBS_DRAIN_GRACE_S"]) + 3))
+    return env
 
 
 def start_worker(*flags: str, slots: int = 4, env: dict[str, str] | None = None, **options: Any) -> Process:

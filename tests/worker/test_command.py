@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 
 import pytest
 from django.core.management import get_commands
@@ -18,19 +19,35 @@ from tests.database import rows
 from tests.worker.processes import REPOSITORY, environment, until
 
 
-@pytest.mark.parametrize(("flags", "said"), [
-    (["--groups", "defualt"], "--groups: there is no 'defualt' here; did you mean 'default'?"),
-    (["--queues", "chat,colect"], "--queues: there is no 'colect' here; did you mean 'collect'?"),
-    (["--groups", ","], "--groups names nothing."),
-    (["--slots", "0"], "--slots must be from 1 to 1000."),
-    (["--slots", "100"], "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL_MAX=1"),
+@pytest.mark.parametrize(("flags", "env", "code", "said"), [
+    (["--groups", "defualt"], {}, 2, "--groups: there is no 'defualt' here; did you mean 'default'?"),
+    (["--queues", "chat,colect"], {}, 2, "--queues: there is no 'colect' here; did you mean 'collect'?"),
+    (["--groups", ","], {}, 2, "--groups names nothing."),
+    (["--slots", "0"], {}, 2, "--slots must be from 1 to 1000."),
+    (["--slots", "two"], {}, 2, "argument --slots: invalid int value: 'two'"),
+    (["--slotz", "2"], {}, 2, "unrecognized arguments: --slotz"),
+    (["--max-jobs", "0"], {}, 2, "--max-jobs must be a number above 0."),
+    (["--max-age", "-1"], {}, 2, "--max-age must be a number above 0."),
+    (["--max-memory", "nan"], {}, 2, "--max-memory must be a number above 0."),
+    (["--autoreload", "--once"], {}, 2, "--autoreload goes on and on: it cannot be used with --once or --until"),
+    (["--slots", "100"], {}, 1, "100 slots need a database pool of 104 connections, max_size is 40. Set DATABASE_POOL"),
+    ([], {"JOBS_LEASE_S": "2", "JOBS_DRAIN_GRACE_S": "0"}, 1, "A lease of 2 s leaves no room for two heartbeats, 1 s"),
+    ([], {"JOBS_LEASE_S": "30", "JOBS_DRAIN_GRACE_S": "20"}, 1,
+     "A drain of 20 s and a heartbeat of 10 s are not under the lease of 30 s: set JOBS['DRAIN_GRACE_S'] below 20,"),
+    ([], {"JOBS_POLL_S": "0"}, 1, "JOBS['POLL_S'] is 0.0, and must be a number from 0.01 to 60."),
+    ([], {"JOBS_SLOTS": "0"}, 1, "JOBS['SLOTS'] is 0, and must be a whole number from 1 to 1000."),
+    ([], {"JOBS_SLOTS": "many"}, 1, "JOBS_SLOTS is 'many', and must be a whole number."),
+    ([], {"DATABASE_POOL_MAX": "1.5"}, 1, "DATABASE_POOL_MAX is '1.5', and must be a whole number."),
+    ([], {"JOBS_LEASE_S": "nan"}, 1, "JOBS_LEASE_S is 'nan', and must be a number of seconds."),
+    ([], {"JOBS_DEFINITIONS": "jobsite.definitoins"}, 1, "definitoins"),
 ])
-def test_what_cannot_be_is_refused_in_a_sentence(workers, flags, said):
-    """Exit code 1, the nearest name or the numbers, no traceback, no row (A30, B22, E7)."""
-    worker = workers(*flags, ready=False)
-    assert worker.wait() == 1
+def test_what_cannot_be_is_refused_in_a_sentence(workers, flags, env, code, said):
+    """2 for wrong options, 1 for wrong settings; the nearest name or the numbers, no row (A30, B22, E7)."""
+    worker = workers(*flags, ready=False, env=env)
+    assert worker.wait() == code
     assert said in worker.log
-    assert "Traceback" not in worker.log
+    # A fault of the site's own settings is raised while they are read, with where.
+    assert ("Traceback" in worker.log) == ("ImproperlyConfigured" in worker.log)
     assert rows("SELECT count(*) FROM jobs_worker")[0][0] == 0
 
 
@@ -68,6 +85,33 @@ def test_until_empty_runs_everything_that_can_be_claimed(workers, jobs):
     assert workers("--until-empty", slots=8).wait() == 0
     assert Job.objects.filter(state="completed").count() == 40
     assert Job.objects.filter(state="failed").count() == 1
+
+
+@pytest.mark.parametrize("flag", ["--once", "--until-empty"])
+def test_what_cannot_be_claimed_keeps_nobody_waiting(workers, jobs, flag):
+    """Due tomorrow, paused, of another group, of a switched-off queue: it ends at once and leaves them as they are."""
+    held = [intake.enqueue("echo", {}, delay_s=3600).id, jobs.add("outside"), jobs.add("echo")]
+    cancellation.pause(held[2], by="user:test")
+    before = list(Job.objects.order_by("id").values_list("id", "state", "number"))
+    begun = time.monotonic()
+    worker = workers(flag, ready=False)
+    assert worker.wait() == 0
+    assert time.monotonic() - begun < 15
+    assert worker.events("stopped", claimed=0)
+    assert list(Job.objects.order_by("id").values_list("id", "state", "number")) == before
+
+
+def test_until_empty_ends_only_once_what_it_runs_has_ended(workers, jobs, tmp_path):
+    """Also what its own jobs enqueue meanwhile is run."""
+    path, gate = tmp_path / "trace", tmp_path / "gate"
+    held = jobs.add("gated-thread", path=str(path), gate=str(gate))
+    worker = workers("--until-empty")
+    until(path.exists)
+    later = jobs.add("echo")
+    jobs.wait(later, "completed")
+    gate.touch()
+    assert worker.wait() == 0
+    assert jobs.state(held) == "completed"
 
 
 def order(jobs, workers, *flags):

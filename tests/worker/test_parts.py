@@ -6,29 +6,35 @@ import gc
 import io
 import json
 import logging
+import math
 import os
 import signal
 import threading
 import time
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, transaction
+from django.db.models import F
 from django.db.utils import InterfaceError
 
 from jobs import publish
-from jobs.models import Job
+from jobs.models import Attempt, Job
 from jobs.services import assignments, duties, settlement
 from jobs.states import State
+from jobs.worker import runner
 from jobs.worker.bell import Bell
-from jobs.worker.connection import own_connection
+from jobs.worker.connection import Patience, own_connection
 from jobs.worker.context import Run
 from jobs.worker.lines import Lines
 from jobs.worker.listener import direct_dsn
+from jobs.worker.outage import Outage
 from jobs.worker.output import Output
 from jobs.worker.plan import Plan
 from jobs.worker.runner import Worker
 from jobs.worker.threads import Threads
+from tests.database import rows
 from tests.worker.processes import until
 
 
@@ -359,3 +365,80 @@ def test_an_attempts_log_lines_are_bounded_in_number_and_size() -> None:
         lines.add("x" * 20_000_000)
     assert len(lines.text()) <= 64 * 1024 + 200
     assert max(map(len, lines.text().splitlines())) == 2_000
+
+
+def until_nobody_sleeps():
+    """The server hears of a client that has gone with the end of its statement."""
+    until(lambda: not rows("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(2)' AND state = 'active'"))
+
+
+def test_one_statement_that_is_not_answered_is_given_up_and_others_are_not_touched(database):
+    """RELIABILITY 5.6: however the server says nothing; a connection with a patience of its own, as loops have."""
+    with own_connection(Patience(0.5)), connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute("SELECT 1")
+        with pytest.raises(OperationalError, match=r"has not answered for 0\.5 s"):
+            cursor.execute("SELECT pg_sleep(2)")
+        assert connection.connection.closed
+    until_nobody_sleeps()
+    with own_connection(Patience(20)), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(0.7)")
+        cursor.execute("SHOW statement_timeout")
+        # The server is the first to give up: no statement waits there for a client that has gone.
+        assert cursor.fetchone() == ("18s",)
+        cursor.execute("SHOW idle_in_transaction_session_timeout")
+        assert cursor.fetchone() == ("1min",)
+
+
+def test_a_transaction_that_broke_its_connection_opens_no_other_on_its_way_out(database):
+    """Django would connect again at once, wait for that, and raise its trouble instead of the first."""
+    with own_connection(Patience(0.5)):
+        with pytest.raises(OperationalError, match="has not answered"), transaction.atomic():
+            rows("SET LOCAL statement_timeout = 0; SELECT pg_sleep(2)")
+        assert connection.connection is None
+        until_nobody_sleeps()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        assert connection.get_autocommit()
+
+
+def test_a_claim_that_took_long_has_its_leases_renewed_at_once(jobs, monkeypatch, settings):
+    """E8: its answer was late, or the process stood still: a part of the lease has passed before the job begins."""
+    monkeypatch.setattr(runner, "LATE_S", -1.0)
+    settings.JOBS = {**settings.JOBS, "LEASE_S": 90.0}
+    worker = new(slots=1)
+    job_id = jobs.add("patient", seconds=60)
+    with running(worker):
+        # The first heartbeat would come after thirty seconds.
+        until(lambda: Attempt.objects.filter(job_id=job_id, lease_until__gt=F("leased_at") + timedelta(seconds=90.01)))
+
+
+def test_what_a_lost_commit_left_is_looked_for_more_than_once():
+    """E8: a server that was slow to hear of it may commit after the first look."""
+    outage = Outage()
+    assert not outage.in_doubt()
+    outage.again()
+    assert outage.in_doubt()
+    outage.looked()
+    assert not outage.in_doubt()
+    assert 0 < outage.wait_s() <= 2
+    outage.leave_it()
+    assert outage.wait_s() == math.inf
+
+
+def test_lines_that_nobody_reads_are_dropped_and_counted():
+    """A64: the one who says something never waits."""
+    ours, theirs = os.pipe()
+    with os.fdopen(theirs, "w") as stream:
+        output = Output(stream)
+        for n in range(12_000):
+            output("worker.said", n=n, filler="x" * 100)
+        read = b""
+        while b"lines_lost" not in read:
+            read += os.read(ours, 65_536)
+        output.close()
+    os.close(ours)
+    lines = [json.loads(line) for line in read.decode().splitlines()]
+    said = [line["n"] for line in lines if line["event"] == "worker.said"]
+    assert said == list(range(len(said)))
+    assert len(said) + sum(line["lines"] for line in lines if line["event"] == "worker.lines_lost") == 12_000

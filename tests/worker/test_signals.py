@@ -83,16 +83,16 @@ def test_a_second_signal_hands_back_at_once(workers, jobs, tmp_path, numbers):
     assert [jobs.outcomes(job_id) for job_id in made] == [["interrupted"], ["interrupted"]]
 
 
-def test_an_idle_worker_ends_within_a_second(workers):
+def test_an_idle_worker_ends_soon(workers):
     """Nothing to wait for; the quickest of three, since the machine may have other things to do."""
     took = []
-    while not took or (min(took) >= 1 and len(took) < 3):
+    while not took or (min(took) >= 2 and len(took) < 3):
         worker = workers()
         begun = time.monotonic()
         assert worker.stop() == 0
         took.append(time.monotonic() - begun)
         assert worker.events("stopped", claimed=0, left=0)
-    assert min(took) < 1
+    assert min(took) < 2
 
 
 def test_handlers_hear_of_the_drain_and_may_stop_early(workers, jobs, tmp_path):

@@ -241,3 +241,13 @@ def test_a_filter_of_types_spares_the_unrouted_group(jobs):
     assert [j.id for j in assignments.claim_now(claimer, 2).jobs] == lost[1:]
     claimer.types = None
     assert [j.id for j in durable(lambda: claim(claimer, 2)).jobs] == [off]
+
+
+def test_a_look_that_failed_is_looked_again_without_another_wake(jobs, monkeypatch, settings):
+    """E8: the wake was used up by the claim that failed; the next poll is a minute away."""
+    settings.JOBS = {**settings.JOBS, "POLL_S": 60.0}
+    with running(new(slots=2)) as worker:
+        jobs.wait(jobs.add("echo"), "completed")
+        until(lambda: not worker._more and worker._poll.wait_s() > 10)
+        once(monkeypatch, settlement, "settle_and_claim", when=lambda reports, *more: not reports)
+        jobs.wait(jobs.add("echo"), "completed", seconds=10)
