@@ -18,7 +18,8 @@ from tests.worker.processes import DEFINITIONS, ISOLATED, Process, start_worker,
 @pytest.fixture(autouse=True)
 def _definitions(settings: Any) -> None:
     # Jobs get their spans when they are enqueued, so the enqueuing side has the workers' settings.
-    settings.JOBS = {**settings.JOBS, "DEFINITIONS": DEFINITIONS.split(","), "LEASE_S": 3.0, "RECOVERY_GRACE_S": 1.0}
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": DEFINITIONS.split(","), "LEASE_S": 3.0, "RECOVERY_GRACE_S": 1.0,
+                     "DRAIN_GRACE_S": 1.0}
 
 
 @pytest.fixture
