@@ -109,11 +109,19 @@ def collect(module: ModuleType) -> list[Definition]:
     return found_all
 
 
+def _imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except SystemExit as error:
+        # It would end a worker without a word, and a web process with it.
+        raise ImportError(f"{name} asked to exit ({error.code!r}) while it was imported.") from error
+
+
 def load(names: Iterable[str]) -> Registry:
     """The registry of the named modules (B11). Raises ImportError, and Invalid no_definition if one has none."""
     registry = Registry()
     for name in names:
-        found = collect(importlib.import_module(name))
+        found = collect(_imported(name))
         if not found:
             raise Invalid(f"{name} defines no job.", field=name, code="no_definition")
         for definition in found:

@@ -131,7 +131,7 @@ def _in_transaction() -> int:
 
 
 def test_one_job_wakes_one_of_many_waiting_runners_and_they_hold_no_connections(site):
-    """C31, E14.1, DESIGN 5: nothing is held while waiting."""
+    """case-C07, C31, E14.1, DESIGN 5: nothing is held while waiting."""
     found: list[Any] = []
 
     def wait() -> None:

@@ -91,7 +91,7 @@ def check_plan(cost: Cost, when: str, lines: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "analyzed"])
 def test_a_claim_does_not_notice_what_else_waits(driver: Driver, analyzed: bool, record_property: Callable) -> None:
-    """E14.8, E14.9, case-C13, DESIGN 5: each noise on top of the others, 1.5 x of empty in buffers at the most."""
+    """E14.8, E14.9, case-C13, case-C15: each noise on top of the others, 1.5 x of empty in buffers at the most."""
     ws = default_workspace().pk
     for n in range(SLOTS):
         driver.enqueue(tenant=f"probe{n}")

@@ -147,8 +147,8 @@ def dies_once(run: Any, kind: str) -> None:
     time.sleep(60)
 
 
-@job("queries")
-def queries(run: Any) -> str:
+@job("queries-apart")
+def queries_apart(run: Any) -> str:
     """As whom it speaks with the database."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT application_name FROM pg_stat_activity WHERE pid = pg_backend_pid()")

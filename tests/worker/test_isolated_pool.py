@@ -165,7 +165,7 @@ def test_after_many_kills_there_is_no_zombie_descriptor_thread_or_connection_mor
 def test_isolated_definitions_need_no_connections_of_the_workers_pool(isolating, jobs):
     """Children have connections of their own, one while they need it, outside the pool (B22)."""
     isolating(slots=4, env={"DATABASE_POOL_MAX": "8"})
-    made = [jobs.add("queries") for _ in range(4)]
+    made = [jobs.add("queries-apart") for _ in range(4)]
     for job_id in made:
         jobs.wait(job_id, "completed")
         assert value(job_id) == "jobs child"
