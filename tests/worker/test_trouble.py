@@ -137,9 +137,9 @@ def test_a_worker_outlives_a_crash_of_the_server(database, server, tmp_path):
         until(lambda: one(server, "SELECT 1"))
         up = time.monotonic()
         until(lambda: one(server, "SELECT count(*) FROM jobs_job WHERE state = 'completed'") == 1)
+        assert time.monotonic() - up < 5 + 3  # room for a machine with other things to do
         enqueue(server, "echo-thread", path=str(tmp_path / "after"))
         until(lambda: one(server, "SELECT count(*) FROM jobs_job WHERE state = 'completed'") == 2)
-        assert time.monotonic() - up < 5 + 3  # an enqueue is a process of its own
         assert one(server, "SELECT sum(failures + lapses + claims) FROM jobs_job") == 2
         worker.wait_for("database_back")
         assert worker.stop() == 0
