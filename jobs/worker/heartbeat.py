@@ -13,6 +13,7 @@ from jobs.leases import heartbeat_s
 from jobs.outcomes import Interrupted, Stopped
 from jobs.services import assignments, workers
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
+from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
 from jobs.worker.slots import Live, Slots
 
@@ -76,7 +77,7 @@ class Heartbeats(threading.Thread):
         except Exception as error:
             self._failures = min(self._failures + 1, 8)
             drop()
-            if not self._lines.due():
+            if not worth_a_line(self._lines, self._failures):
                 return
             # By the output, which never waits: what a log is written to may stand still, and leases with it.
             self._say("worker.heartbeat_trouble", level=0, error=sentence(error))

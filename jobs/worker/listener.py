@@ -13,6 +13,7 @@ from jobs import clock
 from jobs.conf import conf
 from jobs.publish import CHANNEL
 from jobs.worker.connection import TROUBLE, Patience, sentence
+from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
 
 log = logging.getLogger("jobs.worker")
@@ -57,7 +58,7 @@ class Listener(threading.Thread):
                 self._listen()
             except Exception as error:
                 self._failures = min(self._failures + 1, 5)
-                if self._lines.due():
+                if worth_a_line(self._lines, self._failures):
                     self._say("worker.listener_trouble", level=0, error=sentence(error), note="polling goes on")
                     if not isinstance(error, (psycopg.Error, *TROUBLE)):
                         log.error("the listener met something unexpected and goes on", exc_info=error)

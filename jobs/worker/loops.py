@@ -18,6 +18,7 @@ from jobs.services.leaders import Leadership, lease_s
 from jobs.services.recovery import BATCH, Closing, Deadlines, Recovery, Redrive, Registered, Repair
 from jobs.services.retention import Retention
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
+from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
 
 log = logging.getLogger("jobs.loops")
@@ -146,7 +147,7 @@ class Loops(threading.Thread):
     def _trouble(self, error: Exception) -> None:
         self._failures = min(self._failures + 1, 6)
         drop()
-        if self._lines.due():
+        if worth_a_line(self._lines, self._failures):
             log.warning("a loop failed and is tried again: %s", sentence(error),
                         exc_info=None if isinstance(error, TROUBLE) else error)
 

@@ -13,6 +13,7 @@ from jobs.services.duties import Duties
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.loops import LINES_EVERY_S, MAX_PAUSE_S, Loops, loops
+from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
 
 log = logging.getLogger("jobs.loops")
@@ -56,7 +57,7 @@ class Pump:
         except TROUBLE as error:
             self._failures = min(self._failures + 1, 6)
             drop()
-            if self._lines.due():
+            if worth_a_line(self._lines, self._failures):
                 log.warning("promotion waits for the database: %s", sentence(error))
             return min(MAX_PAUSE_S, 0.1 * 2.0**self._failures)
         return self._duties.wait_s()

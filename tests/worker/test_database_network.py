@@ -30,7 +30,7 @@ def own() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def jobs(own: Cluster, django_db_blocker) -> Iterator[Cluster]:
+def jobs(own: Cluster, django_db_setup, django_db_blocker) -> Iterator[Cluster]:
     with django_db_blocker.unblock(), own.here():
         yield own
         for job_id, in Job.objects.values_list("id")[:50]:

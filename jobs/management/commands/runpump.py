@@ -39,3 +39,4 @@ class Command(BaseCommand):
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
+            output.close()
