@@ -23,7 +23,7 @@ from jobs.definition import MAX_SPAN_S, Span
 from jobs.leases import heartbeat_s
 from jobs.registry import Definition, Registry, load
 from jobs.retry import RetryPolicy
-from jobs.routing import UNROUTED, Rule
+from jobs.routing import SYSTEM, UNROUTED, Rule
 
 MAX_SLOTS = 1_000
 
@@ -86,6 +86,10 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    rules = [rule.worker_group if isinstance(rule, Rule) else rule.get("worker_group")
+             for rule in given.get("ROUTING", ()) if isinstance(rule, (Rule, dict))]
+    if SYSTEM in [*rules, given.get("UNKNOWN_AGENT_GROUP")]:
+        faults.append(f"The worker group {SYSTEM!r} is reserved for the house's own jobs: route to another.")
     queues = given.get("QUEUES", {"": 1})
     if not (isinstance(queues, dict) and queues and all(
             isinstance(name, str) and isinstance(weight, int) and _is_number(weight, 1, 1_000)
@@ -156,7 +160,8 @@ def registry() -> Registry:
     found = load(conf().DEFINITIONS)
     if found.told:
         # By name: its handler stands layers above.
-        found.add(importlib.import_module("jobs.services.reconciling").definition(list(conf().QUEUES)))
+        telling = importlib.import_module("jobs.services.reconciling")
+        found.add(telling.definition(list(conf().QUEUES), [d for d in found if d.on_ended]))
     return found
 
 

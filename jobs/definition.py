@@ -20,7 +20,7 @@ from jobs.codecs import MAX_INTEGER, MAX_PAYLOAD_BYTES, printable
 from jobs.errors import Invalid
 from jobs.leases import DEFAULT_LEASE_S
 from jobs.retry import RetryPolicy
-from jobs.routing import UNROUTED
+from jobs.routing import SYSTEM, UNROUTED
 from jobs.schemas import Codec, Fault, Fields
 from jobs.signatures import signature
 from jobs.states import State
@@ -31,6 +31,9 @@ Executor = Literal["thread", "async", "isolated", "external"]
 ORIGINS: Final = frozenset({"user", "planner", "scheduler"})
 MAX_SPAN_S: Final = 2_000_000.0
 MAX_STAGES: Final = 32
+MIN_RETENTION_S: Final = 60
+# The job that tells of the ends of others.
+ENDED_TYPE: Final = "job-ended"
 DEFAULT_TIMEOUT_S: Final = 3_600.0
 _TYPE: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -247,6 +250,9 @@ def _identity(d: Definition) -> Iterator[Check]:
     yield "description", told and len(d.description or "") <= 4_000, "must be 1 to 4000 characters, not blank"
     yield "worker_group", _matches(_NAME, d.worker_group), "must be a name of at most 64 of a-z 0-9 _ -"
     yield "worker_group", d.worker_group != UNROUTED, f"{UNROUTED!r} is reserved for jobs of unknown agents"
+    house = "is reserved for the house's own jobs"
+    yield "worker_group", d.worker_group != SYSTEM or d.type == ENDED_TYPE, f"{SYSTEM!r} {house}"
+    yield "type", d.type != ENDED_TYPE or d.worker_group == SYSTEM, f"{ENDED_TYPE!r} {house}"
     yield "queue", _matches(_NAME, d.queue), "must be a name of at most 64 of a-z 0-9 _ -"
 
 
@@ -284,7 +290,8 @@ def _lengths(d: Definition) -> Iterator[Check]:
         fine = span is None or capped or _is_span(span)
         yield name, fine, f"must be seconds above 0 up to {MAX_SPAN_S:.0f}, or Span(function of the input, cap_s)"
     kept = d.retention is None or isinstance(d.retention, Site) or _is_span(d.retention, 1e10)
-    yield "retention", kept, "must be seconds above 0, None (for ever) or SITE"
+    long = not isinstance(d.retention, (int, float)) or d.retention >= MIN_RETENTION_S
+    yield "retention", kept and long, f"must be seconds from {MIN_RETENTION_S} on, None (for ever) or SITE"
 
 
 def _handler(d: Definition) -> Iterator[Check]:

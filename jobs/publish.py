@@ -46,9 +46,12 @@ def forget(hook: Hook) -> None:
             hooks.remove(hook)
 
 
-def moved(news: Sequence[News]) -> None:
-    """Called by the store with what it wrote: tell the hooks, and wake workers when one of them should look."""
-    for hook in _in_transaction:
+def moved(news: Sequence[News], *, moves: bool = True) -> None:
+    """Called by the store with what it wrote: tell the hooks, and wake workers when one of them should look.
+
+    Without `moves` these are receipts that moved nothing, which is no business of the hooks inside.
+    """
+    for hook in _in_transaction if moves else ():
         hook(news)
     if _after_commit:
         transaction.on_commit(lambda: _tell(news), robust=True)

@@ -21,6 +21,7 @@ from jobs.clock import Now
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
+from jobs.routing import SYSTEM
 from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -70,7 +71,8 @@ def known(seen: Scope) -> Scope:
 def _jobs(seen: Scope) -> QuerySet[Job]:
     if seen.tenant_id is None:
         return Job.objects.none()
-    mine = Job.objects.filter(workspace_id=seen.workspace_id, tenant_id=seen.tenant_id)
+    # The house's own jobs are nobody's business: a caller who cancels one would silence the end of another (E11).
+    mine = Job.objects.filter(workspace_id=seen.workspace_id, tenant_id=seen.tenant_id).exclude(worker_group=SYSTEM)
     return mine.select_related("tenant", "target").annotate(now=Now())
 
 

@@ -15,6 +15,7 @@ from jobs.store import leading
 # How often a process renews what it leads and asks for what nobody does, at the most.
 RENEW_S = 1.0
 FLOOR_S = 6.0
+MAKE_EVERY_S = 60.0
 # A leader stands down before its lease ends: clocks run at slightly different speeds.
 BELIEVED = 0.9
 
@@ -34,11 +35,13 @@ class Leadership:
         self._believed: dict[str, float] = {}
         self._ticked: set[str] = set()
         self._known = False
+        # Somebody may delete a row.
+        self._makes = clock.Every(MAKE_EVERY_S)
         self.every_s = min([RENEW_S, *(s / 3 for s in self.leases.values())])
 
     def renew(self) -> None:
         """Renew what is ours, take what is nobody's; whatever goes wrong, beliefs end with their leases."""
-        if not self._known:
+        if self._makes.due() or not self._known:
             leading.make(list(self.leases))
         # Before the question: however late the answer comes, the lease began after this.
         asked, ticked = clock.monotonic(), set(self._ticked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from asgiref.sync import async_to_sync
 from jobs import failpoints
 from jobs.codecs import digest
 from jobs.conf import registry
+from jobs.definition import ENDED_TYPE
 from jobs.errors import Invalid, JobError
 from jobs.models import Artifact, Job
 from jobs.publish import News
@@ -24,24 +25,29 @@ from jobs.registry import Definition, Ended, define
 from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM
 from jobs.schemas import Codec
-from jobs.services.draft import Door, Options, Request, row_of
+from jobs.services.draft import Door, Request, row_of
 from jobs.services.words import Place
 from jobs.states import TERMINAL, State
-from jobs.store import enqueue, lookup
+from jobs.store import enqueue, erase, lookup
 from jobs.store.lookup import End
 
 log = logging.getLogger("jobs.reconciling")
-TYPE = "job-ended"
+TYPE = ENDED_TYPE
 BATCH = 500
+KEPT_S = 86_400.0
 _DOOR = Door("system", "scheduler", "system:ended")
 
 
-def definition(queues: Sequence[str]) -> Definition:
-    """The job that tells, in one of the site's queues. It has no `on_ended` itself: nothing is told of telling."""
+def definition(queues: Sequence[str], told: Iterable[Definition]) -> Definition:
+    """The job that tells these, in one of the site's queues, isolated where one of them is.
+
+    It has no `on_ended` itself: nothing is told of telling. Nobody else can ask for it: its origin is the house's.
+    """
     own = "collect" if "collect" in queues or not queues else queues[0]
+    isolated = any(d.isolated for d in told)
     return define(TYPE, job_ended, {
-        "label": "Job ended", "worker_group": SYSTEM, "queue": own, "isolated": False, "timeout_s": 300.0,
-        "retry": RetryPolicy(), "dead_letter": True})
+        "label": "Job ended", "worker_group": SYSTEM, "queue": own, "isolated": isolated, "timeout_s": 300.0,
+        "retry": RetryPolicy(), "dead_letter": True, "origins": frozenset({_DOOR.origin}), "retention": KEPT_S})
 
 
 def note_ends(news: Sequence[News]) -> None:
@@ -61,10 +67,10 @@ def note_ends(news: Sequence[News]) -> None:
 
 
 def _row(end: End) -> dict[str, Any]:
-    key = f"ended:{end.job_id}:{end.chain}"
+    key = erase.TELLING.format(job=end.job_id, chain=end.chain)
     input_ = {"job_id": end.job_id, "chain": end.chain, "state": end.state, "reason": end.reason}
-    request = Request(TYPE, input_, Options(idempotency_key=key))
-    return row_of(request, Place(end.workspace_id, end.tenant_id, False), _DOOR, digest(key))
+    row = row_of(Request(TYPE, input_), Place(end.workspace_id, end.tenant_id, False), _DOOR, digest(key))
+    return {**row, "idempotency_key": key}
 
 
 def job_ended(run: Any, job_id: UUID, chain: int, state: State, reason: str | None = None) -> None:
@@ -72,6 +78,10 @@ def job_ended(run: Any, job_id: UUID, chain: int, state: State, reason: str | No
     job = Job.objects.select_related("tenant").filter(pk=job_id).first()
     if job is None:
         log.info("job %s is erased; nobody is told of its end", job_id)
+        return
+    if job.chain < chain or (job.chain == chain and job.ended_at is None):
+        # Never before the end: what this says did not happen.
+        log.warning("job %s has not ended in chain %d; nobody is told", job_id, chain)
         return
     known = registry().find(job.type, job.version)
     if known is None:

@@ -14,7 +14,8 @@ from typing import TypeVar
 from django.db import connections
 
 from jobs import publish
-from jobs.conf import conf
+from jobs.conf import conf, registry
+from jobs.definition import Span
 from jobs.leases import heartbeat_s
 from jobs.services.leaders import RENEW_S, lease_s
 from jobs.store import admission, due, leading
@@ -117,8 +118,17 @@ def every_s() -> float:
 
 
 def gap_s() -> float:
-    """From here on a gap in the fleet's ticks is an outage; a leader that dies leaves a shorter one."""
-    return max(quiet_s(), every_s() + lease_s(every_s()) + 2 * RENEW_S)
+    """From here on a gap in the fleet's ticks is an outage: before the first lease of a holder that was cut off ends.
+
+    Where leases are long enough, a leader that dies leaves a shorter one; else its death costs a stand-still too.
+    """
+    safe = min(s - heartbeat_s(s) for s in _leases_s()) + conf().RECOVERY_GRACE_S - 2 * RENEW_S
+    return max(1.5 * every_s(), min(safe, max(quiet_s(), every_s() + lease_s(every_s()) + 2 * RENEW_S)))
+
+
+def _leases_s() -> list[float]:
+    said = [d.lease_s.cap_s if isinstance(d.lease_s, Span) else d.lease_s for d in registry()]
+    return [conf().LEASE_S, *(float(s) for s in said if s is not None)]
 
 
 class Recovery:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from django.db import IntegrityError
+from django.db import IntegrityError, OperationalError
 
 from jobs import clock
 from jobs.conf import conf, registry
@@ -19,11 +19,13 @@ from jobs.ids import earliest
 from jobs.registry import Site
 from jobs.store import due, erase
 from jobs.store.erase import Keep
-from jobs.store.sql import durable
+from jobs.store.sql import durable, sqlstate
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.retention")
 LIMIT = 2_000
+# The statement took longer than this connection allows.
+QUERY_CANCELED = "57014"
 
 
 def keeps() -> list[Keep]:
@@ -67,20 +69,27 @@ class Retention:
 
 
 def _delete(past: Sequence[T], work: Callable[[Sequence[T]], object]) -> None:
-    """All in one transaction, or one by one where a table of the site's refers to some: they hold up nobody."""
+    """All in one transaction, or in parts where some cannot go: they hold up nobody."""
     if not past:
         return
-    try:
-        durable(lambda: work(past))
-        return
-    except IntegrityError:
-        pass
-    left = []
-    for one in past:
-        try:
-            durable(lambda one=one: work([one]))  # type: ignore[misc]
-        except IntegrityError as error:
-            left.append((one, error))
+    left = _halves(past, work)
     if left:
         log.warning("%d of %d that have outlived their time cannot be deleted; the first is %s: %s",
                     len(left), len(past), left[0][0], str(left[0][1]).strip())
+
+
+def _halves(past: Sequence[T], work: Callable[[Sequence[T]], object]) -> list[tuple[T, Exception]]:
+    """Delete these, in halves where they are too much for one statement or one of them is referred to; what is left."""
+    try:
+        durable(lambda: work(past))
+        return []
+    except IntegrityError as error:
+        trouble: Exception = error
+    except OperationalError as error:
+        if sqlstate(error) != QUERY_CANCELED:
+            raise
+        trouble = error
+    if len(past) == 1:
+        return [(past[0], trouble)]
+    half = len(past) // 2
+    return _halves(past[:half], work) + _halves(past[half:], work)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from jobs.store.sql import array, packed, rows, run
 
 BATCH = 500
+# The key of the job that tells of a job's end; no caller can spell it, since theirs are printable ASCII.
+TELLING = "\u00a7ended:{job}:{chain}"
 
 
 class Keep(NamedTuple):
@@ -32,9 +34,15 @@ _OLDEST = f"""SELECT job.id::text, k.ms IS NOT NULL AND {_PAST} FROM (
         SELECT id, type, version, ended_at FROM jobs_job WHERE id > %s::uuid AND id < %s::uuid
         ORDER BY id LIMIT {{limit}}) job
     LEFT JOIN {_KEEPS} ON k.type = job.type AND k.version = job.version ORDER BY job.id"""
-_LOCK = f"""WITH job AS MATERIALIZED (SELECT id, type, version, ended_at FROM jobs_job
+# Not before its definition was told of its end, or a person has given that up (B34).
+_TOLD = """NOT EXISTS (SELECT 1 FROM jobs_tenant house JOIN jobs_job t ON t.tenant_id = house.id
+        AND t.idempotency_key = '""" + TELLING.format(job="' || job.id || '", chain="' || job.chain || '") + """'
+    WHERE house.workspace_id = job.workspace_id AND house.subject IS NULL AND (t.ended_at IS NULL OR EXISTS (
+        SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = t.id AND d.resolved_at IS NULL)))"""
+_LOCK = f"""WITH job AS MATERIALIZED (SELECT id, type, version, ended_at, chain, workspace_id FROM jobs_job
         WHERE id = ANY({array('uuid')}) AND ended_at IS NOT NULL ORDER BY id FOR UPDATE SKIP LOCKED)
-    SELECT job.id::text FROM job JOIN {_KEEPS} ON k.type = job.type AND k.version = job.version WHERE {_PAST}"""
+    SELECT job.id::text FROM job JOIN {_KEEPS} ON k.type = job.type AND k.version = job.version
+    WHERE {_PAST} AND {_TOLD}"""
 # Children first; of attempts too, though only live ones count under a cap.
 _OF_JOBS = (
     "DELETE FROM jobs_receipt WHERE job_id = ANY({ids})",

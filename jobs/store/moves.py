@@ -209,5 +209,5 @@ def _record(fact: Fact) -> Answer:
     if not found:
         return StaleFence()
     id_, state, revision, number = found[0]
-    publish.moved([(id_, number, State(state))])
+    publish.moved([(id_, number, State(state))], moves=False)
     return Moved(id_, State(state), revision, number)

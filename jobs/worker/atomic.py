@@ -19,7 +19,7 @@ from jobs.outcomes import Completed, Failed, Interrupted, Outcome
 from jobs.registry import Definition
 from jobs.services import settlement
 from jobs.services.assignments import Claimed
-from jobs.services.settlement import Report
+from jobs.services.settlement import Report, is_read_only
 from jobs.worker.connection import let_go
 from jobs.worker.context import Run
 from jobs.worker.publication import JoiningCommit, publish
@@ -74,10 +74,18 @@ def _outcome(handle: Callable[[], Outcome]) -> Completed:
     try:
         outcome = handle()
     except BaseException as error:
-        raise _Undo(failure(error)) from error
+        raise _Undo(NOT_STORED if _is_lost(error) else failure(error)) from error
     if not isinstance(outcome, Completed):
         raise _Undo(outcome)
     return outcome
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Whether the database went away under the handler, or takes no writes: neither is a failure of the job."""
+    here = connections[DEFAULT_DB_ALIAS]
+    gone = here.connection is None or here.connection.info.transaction_status is TransactionStatus.UNKNOWN
+    lost = isinstance(error, (OperationalError, InterfaceError)) and gone and not here.closed_in_transaction
+    return lost or is_read_only(error)
 
 
 def _settle(definition: Definition, job: Claimed, run: Run, by: str, done: Completed) -> None:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from jobs import clock
 from jobs.conf import conf
 from jobs.outcomes import Failed, Interrupted
-from jobs.worker import wire
+from jobs.worker import tenants, wire
 from jobs.worker.away import Away
 from jobs.worker.connection import sentence
 from jobs.worker.echo import Echo
 from jobs.worker.executor import PUBLISHED, Result
 from jobs.worker.guarding import PING_S, Guard, believed_s
 from jobs.worker.output import Output, Silent
-from jobs.worker.process import Child, Stage, reap_orphans, worn
+from jobs.worker.process import Child, Stage, meaning, reap_orphans, worn
 from jobs.worker.wire import Garbled, Message
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ class Children:
         with suppress(OSError):
             self._console = os.dup(2)
         self._guard, self._echo = Guard(), Echo()
-        self._thread = threading.Thread(target=self._run, name="jobs-children", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="jobs-children", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def submit(self, live: Live, run: Away) -> None:
         """Run this attempt in the next child that is free."""
@@ -105,10 +106,6 @@ class Children:
             return
         self._ask(self._close)
         self._thread.join(CLOSE_S + 2)
-
-    def pids(self) -> list[int]:
-        """The processes of the children."""
-        return list(self._all)
 
     def _ask(self, work: Callable[..., None], *args: Any) -> None:
         self._asked.append((work, args))
@@ -172,6 +169,7 @@ class Children:
             self._died(child, "does not die")
 
     def _ping(self) -> None:
+        self._guard.mark(self._all.values())
         leases = [c.live.job.lease_ms / 1000 for c in self._all.values() if c.live is not None]
         self._believed_s = min(map(believed_s, leases or [conf().LEASE_S]))
         self._guard.ping(self._believed_s)
@@ -195,7 +193,7 @@ class Children:
     def _hand(self, child: Child, live: Live) -> None:
         live.child = child
         live.run.handed_out()  # type: ignore[attr-defined]
-        child.begin(live, {"run": wire.claimed_words(live.job), "by": self._by, "tenant": live.run.tenant})
+        child.begin(live, {"run": wire.claimed_words(live.job), "by": self._by, **tenants.told(live.job.tenant_id)})
         self._listen(child)
         if believed_s(live.job.lease_ms / 1000) < self._believed_s:
             self._ping()
@@ -285,6 +283,8 @@ class Children:
             child.live.run.log(str(message["log"]))
         elif "said" in message:
             self.say.write("log", dict(message["said"]))
+        elif "begun" in message:
+            child.begun = True
         elif child.live is not None and "publishing" in message:
             child.live.run.begin_publishing(float(message["publishing"]))
         elif child.live is not None and "settled" in message:
@@ -358,6 +358,7 @@ class Children:
 
     def _bury(self, child: Child) -> None:
         """It is dead: what it said before counts, then its group goes too, and then its number is free."""
+        self._guard.mark(self._all.values())
         with suppress(Garbled):
             for message in child.hear(wire.MOST_BYTES)[0]:
                 self._heard(child, message)
@@ -383,8 +384,7 @@ class Children:
         if live.run.settled:
             result: Result = PUBLISHED
         else:
-            said = f"The isolated process {how}.\n{child.last_words()}".rstrip()
-            result = live.verdict or Failed("process_died", said)
+            result = live.verdict or meaning(child, how)
         if live.verdict is None:
             self.say("worker.child_died", level=1, how=how, pid=child.pid, job=live.job.id)
         self._end(live, result)

@@ -16,8 +16,11 @@ from jobs.services.assignments import Claimed
 from jobs.worker import tenants
 from jobs.worker.lines import Lines
 
-# Lazily made events are made by one thread only.
-_making = threading.Lock()
+# Lazily made events are made by one thread only; again by the same one, since what the collector ends may log.
+_making = threading.RLock()
+
+# After these the attempt has been given up here; after any other stop a completion still wins (E1).
+TOO_LATE = frozenset({"attempt_timeout", "publish_timeout", "claim_lost"})
 
 
 class Stopped(JobError):
@@ -87,12 +90,13 @@ class Run:
     @property
     def tenant(self) -> str | None:
         """The subject of the tenant whose job it is; None for a job without one."""
-        return tenants.subject(self._job.tenant_id)
+        return tenants.asked(self._job.tenant_id)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What every log line made within this attempt says of it; never its fence (A64)."""
-        return {"job": self._job.id, "attempt": self._job.claims, "type": self.definition.name, "tenant": self.tenant}
+        return {"job": self._job.id, "attempt": self._job.claims, "type": self.definition.name,
+                "tenant": tenants.subject(self._job.tenant_id)}
 
     def log(self, line: str) -> None:
         """Keep a log line beside the attempt, unless the definition says no."""
@@ -120,7 +124,9 @@ class Run:
 
     def stop(self, reason: str) -> None:
         """Called by the worker: ask the handler to stop."""
-        self.stop_reason = self.stop_reason or reason
+        if self.stop_reason is None or reason in TOO_LATE:
+            # What nothing can be done about any more is said whatever was asked before.
+            self.stop_reason = reason
         if self._stop is not None:
             self._stop.set()
 

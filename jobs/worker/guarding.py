@@ -6,13 +6,18 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs import clock
 from jobs.conf import conf
 from jobs.leases import heartbeat_s
 from jobs.worker.connection import sentence
+
+if TYPE_CHECKING:
+    from jobs.worker.process import Child
 
 log = logging.getLogger("jobs.worker")
 SCRIPT = Path(__file__).with_name("guard.py")
@@ -33,6 +38,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._groups: set[int] = set()
+        self._believed_s, self._pinged = 0.0, clock.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._lines = clock.Every(30.0)
 
@@ -43,6 +49,9 @@ class Guard:
 
     def add(self, group: int) -> None:
         """Kill this group too when we are gone."""
+        if not self._groups:
+            # Before the first there was nobody to give up.
+            self._pinged = clock.monotonic()
         self._groups.add(group)
         self._tell(f"+{group}\n")
 
@@ -59,6 +68,13 @@ class Guard:
         if self._process is None:
             self._start()
         self._tell(f"!{believed_s:.3f}\n")
+        self._believed_s, self._pinged = believed_s, clock.monotonic()
+
+    def mark(self, children: Iterable[Child]) -> None:
+        """These it has given up for our silence, if we stood still for longer than it believes in us."""
+        if self._believed_s and clock.monotonic() - self._pinged >= self._believed_s:
+            for child in children:
+                child.given_up = True
 
     def _start(self) -> None:
         try:

@@ -27,6 +27,7 @@ from jobs.worker.connection import close_all
 from jobs.worker.context import Run
 from jobs.worker.executor import Result, run_async, run_sync
 from jobs.worker.lines import LONGEST
+from jobs.worker.output import clipped
 from jobs.worker.refusals import UNKNOWN
 from jobs.worker.surroundings import Surroundings, memory_mb
 from jobs.worker.wire import Frames, Message, Speaker
@@ -80,7 +81,8 @@ class Told:
     def write(self, event: str, facts: dict[str, Any]) -> None:
         """Send one."""
         with suppress(OSError):
-            self._speaker.send({"said": json.loads(json.dumps(facts, default=str, skipkeys=True))})
+            shown = {name: clipped(name, value) for name, value in facts.items()}
+            self._speaker.send({"said": json.loads(json.dumps(shown, default=str))})
 
 
 class Work:
@@ -134,8 +136,10 @@ class Inside:
 
     def _heard(self, message: Message) -> None:
         if "run" in message:
+            self._speaker.send({"begun": True})
             job, by = wire.claimed(message["run"]), message["by"]
-            tenants.know(job.tenant_id, message["tenant"])
+            if "tenant" in message:
+                tenants.know(job.tenant_id, message["tenant"])
             definition = registry().find(job.type, job.version)
             run = None if definition is None else Near(job, definition, by, self._speaker)
             self._latest = Work(job, definition, run, by)

@@ -18,7 +18,7 @@ class Lines:
     def __init__(self) -> None:
         self._kept: deque[str] = deque()
         self._size = 0
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         # How many earlier lines had to go.
         self.dropped = 0
 

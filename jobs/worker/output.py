@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any, TextIO
 from jobs import clock
 
 LIMIT = 2_000
+DEEPEST = 8
 MOST_LINES = 5_000
 # Lines of one write.
 TOGETHER = 100
@@ -23,14 +25,16 @@ LAST_S = 1.0
 SECRETS = ("authorization", "cookie", "password", "secret", "token", "session", "api_key", "access_key")
 
 
-def clipped(name: str, value: Any) -> Any:
-    """A value as a log may show it: secrets by name left out, text cut, control characters escaped."""
+def clipped(name: str, value: Any, depth: int = DEEPEST) -> Any:
+    """A value as a log may show it: secrets by name left out, text and depth cut, control characters escaped."""
     if any(word in name.lower() for word in SECRETS):
         return "[redacted]"
+    if isinstance(value, (dict, list, tuple)) and depth == 0:
+        return "[...]"
     if isinstance(value, dict):
-        return {str(key): clipped(str(key), inner) for key, inner in value.items()}
+        return {str(key): clipped(str(key), inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [clipped(name, inner) for inner in value]
+        return [clipped(name, inner, depth - 1) for inner in value]
     return value[:LIMIT] if isinstance(value, str) else value
 
 
@@ -113,6 +117,14 @@ class _Writer:
         self._lost = 0
         self._writing = self._gone = False
         self._thread: threading.Thread | None = None
+        mine = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forked(mine()))
+
+    def begin_anew(self) -> None:
+        """In a process that a handler has forked: what was not written yet is the worker's to write."""
+        self._change = threading.Condition()
+        self._lines.clear()
+        self._lost, self._writing, self._thread = 0, False, None
 
     def write(self, line: str) -> None:
         """Take a line; never waits. Where no thread can be had, the lines wait for one."""
@@ -169,6 +181,11 @@ class _Writer:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._fd)
             os.close(nowhere)
+
+
+def _forked(writer: _Writer | None) -> None:
+    if writer is not None:
+        writer.begin_anew()
 
 
 def _writer(stream: TextIO | None, line: Callable[[str, dict[str, Any]], str]) -> _Writer | None:

@@ -19,6 +19,7 @@ from django.conf import settings
 
 from jobs import clock
 from jobs.conf import conf
+from jobs.outcomes import Failed, Interrupted, Outcome
 from jobs.worker.wire import Frames, Message, encoded
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ MOST_AT_ONCE = 1024 * 1024
 LONGEST_LINE = 2_000
 TAIL_LINES = 20
 TAIL_CHARACTERS = 2_000
+AGAIN_US = 5_000_000
 
 
 class Stage(Enum):
@@ -49,6 +51,8 @@ class Child:
         self.stage = Stage.STARTING
         self.live: Live | None = None
         self.asked_to_leave = False
+        # Whether it has read its job; whether the guard may have killed it because the worker stood still.
+        self.begun = self.given_up = False
         # Its end of the wire is closed.
         self.mute = False
         self.jobs = 0
@@ -159,6 +163,7 @@ class Child:
     def begin(self, live: Live, words: Message) -> None:
         """Give it a job: its time runs from here on."""
         self.stage, self.live, self.since = Stage.BUSY, live, clock.monotonic()
+        self.begun = self.given_up = False
         self.jobs += 1
         self._tail.clear()
         self.send(words)
@@ -241,3 +246,11 @@ def reap_orphans(group: int) -> bool:
     except (AttributeError, OSError):
         return False
     return True
+
+def meaning(child: Child, how: str) -> Outcome:
+    """What its death means: its job's failure, unless it never read that, or the worker had been given up (E1)."""
+    if child.given_up:
+        return Interrupted("worker_frozen")
+    if not child.begun:
+        return Interrupted("no_child", AGAIN_US)
+    return Failed("process_died", f"The isolated process {how}.\n{child.last_words()}".rstrip())

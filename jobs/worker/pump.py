@@ -7,8 +7,12 @@ duties here too, so it has this thread for itself.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from jobs import clock
+from jobs.conf import registry
+from jobs.definition import ENDED_TYPE
+from jobs.services import workers
 from jobs.services.duties import Duties
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
@@ -43,11 +47,19 @@ class Pump:
         self._loops.start()
         self._output("pump.ready", holder=str(self._loops.leadership.holder))
         with own_connection():
+            self._say_if_nobody_tells()
             while not self._stops:
                 self._bell.wait(self._pause_s())
         self._loops.ask_end()
         self._loops.join(LAST_S)
         self._output("pump.stopped")
+
+    def _say_if_nobody_tells(self) -> None:
+        """A pump runs no jobs: those that tell of ends need a worker (B34)."""
+        with suppress(*TROUBLE):
+            if registry().told and not any(name.startswith(f"{ENDED_TYPE}@") for name in workers.known_types()):
+                self._output("pump.nobody_tells", level=0, types=sorted(registry().told)[:8],
+                             note="their ends wait for a runworker, which a pump is not")
 
     def _pause_s(self) -> float:
         """Promote what is due; how long to wait for the next look."""

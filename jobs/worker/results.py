@@ -10,12 +10,11 @@ import traceback
 
 from jobs.errors import JobError, JobsError
 from jobs.outcomes import Failed, Interrupted, Outcome, storable
-from jobs.worker.context import Stopped
+from jobs.worker.context import TOO_LATE, Stopped
 from jobs.worker.middleware import Swallowed
 
+__all__ = ["NOT_STORED", "PUBLISHED", "SHUTDOWN", "TOO_LATE", "Published", "Result", "Spoilt", "describe", "failure"]
 log = logging.getLogger("jobs.worker")
-# After these the attempt has been given up here; after any other stop a completion still wins (E1).
-TOO_LATE = frozenset({"attempt_timeout", "publish_timeout", "claim_lost"})
 SHUTDOWN = "runner_shutdown"
 # Storage would not take the end: never a failure of the job (RELIABILITY 3.8).
 NOT_STORED = Interrupted("not_stored")

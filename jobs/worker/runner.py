@@ -21,7 +21,7 @@ from jobs.worker import tenants
 from jobs.worker.aside import Aside
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, Patience, drop, own_connection, sentence
-from jobs.worker.executor import SHUTDOWN
+from jobs.worker.executor import PUBLISHED, SHUTDOWN
 from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
 from jobs.worker.loops import Loops, loops
@@ -198,7 +198,9 @@ class Worker:
         finally:
             # Whatever became of the claim; and if this raises, the reports are kept.
             self.reports.settled(reports, settling.result())
-        return batch
+        # What the settlement has made claimable, the claim beside it could not see.
+        self._more = True
+        return Batch(batch.jobs, again=True)
 
     def _take(self, batch: Batch, slots: int) -> None:
         if slots:
@@ -211,16 +213,20 @@ class Worker:
         free = min(self.slots.free, BATCH)
         if self._recycling is not None:
             free = int(min(free, self._recycling.room(self.tally.claimed)))
-        if free <= 0 or self.reports.alone or self._recycled or (self.plan.once and self._looked):
+        if free <= 0 or self.reports.alone or self._claims_no_more:
             return 0
         if not (ended or self._more or self._woken.is_set() or self._poll.due()):
             return 0
         self._woken.clear()
         return free
 
+    @property
+    def _claims_no_more(self) -> bool:
+        return bool(self._recycled) or (self.plan.once and self._looked)
+
     def _is_done(self) -> bool:
-        over = self.plan.until_empty or self._recycled or (self.plan.once and self._looked)
-        return bool(over) and not self.slots.live and not self.reports
+        over = self.plan.until_empty or self._claims_no_more
+        return over and not self.slots.live and not self.reports
 
     def _look_at_limits(self) -> None:
         """A worker that has worked enough claims no more, and ends once its jobs have ended by themselves."""
@@ -237,7 +243,8 @@ class Worker:
             clock.sleep(GATHER_S)
 
     def _pause_s(self) -> float:
-        pause = self._poll.wait_s() if self.slots.free > 0 else MAX_WAIT_S
+        waits = self.slots.free <= 0 or self._claims_no_more or self.reports.alone
+        pause = MAX_WAIT_S if waits else self._poll.wait_s()
         return min(pause, self.reports.wait_s(), self._duties.wait_s(), self._outage.wait_s())
 
     def _begin(self, jobs: Sequence[Claimed]) -> None:
@@ -323,12 +330,12 @@ class Worker:
     def _hand_back(self) -> None:
         left = list(self.slots.live.values())
         for live in left:
-            self.slots.stop(live, SHUTDOWN, Interrupted())
+            self.slots.stop(live, SHUTDOWN, PUBLISHED if live.run.settled else Interrupted())
         until = clock.monotonic() + LAST_WORDS_S
         while any(not x.ended and not x.threaded for x in left) and clock.monotonic() < until:
             self._bell.wait(0.01)
         for live in left:
-            self.slots.abandon(live, Interrupted())
+            self.slots.abandon(live, PUBLISHED if live.run.settled else Interrupted())
         # Killed children are dead in a moment, and their attempts are given back with the others.
         while any(not x.ended for x in left) and clock.monotonic() < until + KILLED_S:
             self._bell.wait(0.01)

@@ -19,7 +19,8 @@ _known: dict[int, str | None] = {}
 
 def learn(tenant_ids: Iterable[int]) -> None:
     """Look up those that are not known yet; trouble with the database is left to whoever needs it more."""
-    new = set(tenant_ids) - _known.keys()
+    wanted = set(tenant_ids)
+    new = wanted - _known.keys()
     if not new:
         return
     try:
@@ -28,6 +29,7 @@ def learn(tenant_ids: Iterable[int]) -> None:
         log.debug("the subjects of %d tenants are not known", len(new), exc_info=True)
         return
     if len(_known) + len(found) > MOST:
+        found |= {tenant: _known[tenant] for tenant in wanted if tenant in _known}
         _known.clear()
     _known.update(found)
 
@@ -39,6 +41,18 @@ def know(tenant_id: int, subject: str | None) -> None:
     _known[tenant_id] = subject
 
 
+def told(tenant_id: int) -> dict[str, str | None]:
+    """What a child is told of a tenant: nothing where it is not known here, lest it takes that for none."""
+    return {"tenant": _known[tenant_id]} if tenant_id in _known else {}
+
+
 def subject(tenant_id: int) -> str | None:
     """The subject of a tenant, if it is known."""
+    return _known.get(tenant_id)
+
+
+def asked(tenant_id: int) -> str | None:
+    """The subject of a tenant; asks the database where it is not known, and raises its errors."""
+    if tenant_id not in _known:
+        _known.update(selectors.subjects([tenant_id]))
     return _known.get(tenant_id)

@@ -72,7 +72,7 @@ CELLS: list[Cell] = [
     *_each("wake.sending", "enqueue", "quick", dict.fromkeys(FAULTS, "made")),
     *_each("api.enqueued", "api", "quick", dict.fromkeys(FAULTS, "made")),
     # --- a runner over HTTP claims and completes; the same words are then repeated (D4) ---
-    *_each("api.claimed", "runner", "outside", dict.fromkeys(FAULTS, "leased"), outcomes=LAPSED, starts=()),
+    *_each("api.claimed", "runner", "outside", dict.fromkeys(FAULTS, "made"), outcomes=LAPSED, starts=()),
     *_each("api.settled", "runner", "outside", dict.fromkeys(FAULTS, "completed"), starts=()),
     # --- a person cancels, or requeues a dead letter, and repeats it ---
     *_each("cancel.written", "cancel", "quick",

@@ -10,16 +10,22 @@ from django.db import transaction
 
 from jobs import clock
 from jobs.conf import registry
+from jobs.errors import Invalid, Refused
 from jobs.models import DeadLetter, Job, Limits, Tenant, Workspace
 from jobs.outcomes import Failed
 from jobs.registry import Ended, Registry, external
 from jobs.schemas import Opaque
 from jobs.services import cancellation, dead_letters, draft, intake, reconciling, recovery, tenancy
 from jobs.services.explain import blocker
+from jobs.services.retention import Retention, keeps
 from jobs.states import State
+from jobs.store import erase
 from jobs.store.claim import Claimer
+from jobs.store.erase import TELLING
+from jobs.store.sql import durable
 from tests import database as db
-from tests.driver import check, done
+from tests.driver import check, claimer, done
+from tests.edges.caller import Caller
 from tests.making import statements
 from tests.races.threads import together
 
@@ -170,8 +176,8 @@ def test_routing_rules_leave_the_houses_own_jobs_alone(driver, settings):
 def test_a_runners_jobs_are_told_of_as_well(driver, monkeypatch):
     """External definitions have ends too; the queue is one that the site has."""
     heard = []
-    known = Registry([external("far", worker_group="runners", input=Opaque(), artifact=Opaque(),
-                               on_ended=heard.append), reconciling.definition(["chat", "steer"])])
+    far = external("far", worker_group="runners", input=Opaque(), artifact=Opaque(), on_ended=heard.append)
+    known = Registry([far, reconciling.definition(["chat", "steer"], [far])])
     for module in (reconciling, intake, draft):
         monkeypatch.setattr(module, "registry", lambda: known)
     id_ = intake.enqueue("far", {"a": 1}, tenant="acme").id
@@ -196,3 +202,73 @@ def test_only_sites_that_ask_have_the_job_that_tells(settings):
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
     assert "system" not in registry().groups()
     assert "job-ended@1" not in registry().names()
+
+
+def test_nobody_but_the_house_can_ask_to_be_told(driver):
+    """A caller who could would have somebody's `on_ended` called for a job that has not ended (B34)."""
+    id_ = driver.enqueue("watched")
+    with pytest.raises(Refused, match="may not be enqueued by"):
+        intake.enqueue("job-ended", {"job_id": id_, "chain": 1, "state": "completed"})
+    # And if somebody could: it does not say what did not happen.
+    known = registry().current("watched")
+    object.__setattr__(known, "on_ended", lambda ended: pytest.fail("told before its end"))
+    try:
+        reconciling.job_ended(None, job_id=uuid.UUID(id_), chain=1, state=State.COMPLETED)
+    finally:
+        registry.cache_clear()
+    for name, group in (("job-ended", "default"), ("mine", "system")):
+        with pytest.raises(Invalid, match="is reserved"):
+            external(name, worker_group=group, input=Opaque(), artifact=Opaque())
+
+
+def test_no_key_of_a_caller_silences_the_end_of_another(driver):
+    """The house's keys are none that anybody else can spell."""
+    id_ = driver.enqueue("watched")
+    intake.enqueue("echo", {}, idempotency_key=f"ended:{id_}:1")
+    with pytest.raises(Invalid, match="printable ASCII"):
+        intake.enqueue("echo", {}, idempotency_key=TELLING.format(job=id_, chain=1))
+    cancellation.cancel(id_, by="test")
+    assert len(telling(id_)) == 1
+
+
+def test_the_houses_own_jobs_are_in_nobodys_list_and_nobody_cancels_them(driver, settings):
+    """E11: a key of the workspace, which sees every untenanted job, sees none of these."""
+    settings.ROOT_URLCONF = "tests.edges.urls"
+    cancellation.cancel(driver.enqueue("watched"), by="test")
+    [job] = telling()
+    api = Caller()
+    assert {j["type"] for j in api.get("/jobs").json()["jobs"]} == {"watched"}
+    assert api.post(f"/jobs/{job.pk}/controls", {"action": "cancel"}).status_code == 404
+    assert api.get(f"/jobs/{job.pk}").status_code == 404
+
+
+def test_a_discard_tells_nobody_again(driver):
+    """It moves nothing: the end was told when it was (B34)."""
+    id_ = driver.enqueue("watched")
+    driver.fail(driver.claim_one(), retryable=False)
+    [job] = telling(id_)
+    driver.claimer = claimer("system")
+    driver.complete(driver.claim_one())
+    Job.objects.filter(pk=job.pk).update(idempotency_key=None)
+    dead_letters.discard(DeadLetter.objects.get(job_id=id_), by="test")
+    assert telling_count() == 1
+
+
+def telling_count():
+    return Job.objects.filter(type="job-ended").count()
+
+
+def test_a_job_stays_until_its_end_was_told(driver, settings):
+    """B34, E13: however short its retention, however long nobody is there to tell."""
+    settings.JOBS = {**settings.JOBS, "RETENTION_S": 60}
+    id_ = driver.enqueue("watched")
+    cancellation.cancel(id_, by="test")
+    db.pass_time(3_600)
+    here = Retention()
+    while here.tick():
+        pass
+    assert Job.objects.filter(pk=id_).exists()
+    driver.claimer = claimer("system")
+    driver.complete(driver.claim_one())
+    known = keeps()
+    assert durable(lambda: erase.jobs([id_], known)) == 1

@@ -9,6 +9,8 @@ import pytest
 from django.db import transaction
 
 from jobs import RetryPolicy, clock
+from jobs.conf import conf
+from jobs.leases import heartbeat_s
 from jobs.models import Attempt, Job, Leader
 from jobs.services import leaders, recovery
 from jobs.services.intake import Options, Request, enqueue_many
@@ -115,6 +117,20 @@ def test_a_job_that_somebody_holds_locked_is_left_for_the_next_round(driver: Dri
     with elsewhere("SELECT 1 FROM jobs_job WHERE id = %s FOR NO KEY UPDATE", jobs[0].id):
         assert quiet_recovery().run() == 1
     assert quiet_recovery().run() == 1
+
+
+@pytest.fixture(autouse=True)
+def _usual_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Definitions of tests have leases of three seconds, with which every change of leaders is a gap.
+    monkeypatch.setattr(recovery, "_leases_s", lambda: [conf().LEASE_S])
+
+
+@pytest.mark.parametrize("lease", [3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 300.0])
+def test_no_outage_that_ends_leases_is_taken_for_a_change_of_leaders(settings: Any, lease: float) -> None:
+    """E8: whoever was cut off just before a heartbeat lapses after lease - heartbeat + grace; the hold comes first."""
+    settings.JOBS = {**settings.JOBS, "LEASE_S": lease, "DRAIN_GRACE_S": 0.5}
+    lapses = lease - heartbeat_s(lease) + conf().RECOVERY_GRACE_S
+    assert recovery.every_s() < recovery.gap_s() < max(lapses, 1.6 * recovery.every_s())
 
 
 @pytest.fixture

@@ -158,7 +158,8 @@ def test_loops_run_behind_a_transaction_pooler(pooler: int) -> None:
     """case-C06, DESIGN 5: a pump on four server connections leads, ticks every duty, and gives back in the end."""
     at = connection.settings_dict
     env = {**os.environ, "DATABASE_URL": f"postgres://{at['USER']}@127.0.0.1:{pooler}/{at['NAME']}",
-           "DATABASE_POOLER": "on", "JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1"}
+           "DATABASE_POOLER": "on", "JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1",
+           "JOBS_DRAIN_GRACE_S": "1"}
     argv = [sys.executable, "manage.py", "runpump"]
     pump = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

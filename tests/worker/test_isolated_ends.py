@@ -175,6 +175,24 @@ def test_without_its_guard_a_killed_workers_children_still_die_and_a_dead_guard_
     until(lambda: not [p for p in [second, *grandchildren(path)] if is_alive(p)], 10)
 
 
+def test_a_child_that_the_guard_killed_while_its_worker_was_frozen_is_nobodys_failure(isolating, jobs, tmp_path):
+    """It wakes before anybody has recovered the job: handed back, uncounted (E1, E14.21)."""
+    path, gate = tmp_path / "trace", tmp_path / "gate"
+    worker = isolating("--no-loops", slots=1)
+    job_id = jobs.add("gated-apart", path=str(path), gate=str(gate))
+    [pid] = begun(path)
+    until(lambda: jobs.state(job_id) == "running")
+    worker.signal(signal.SIGSTOP)
+    until(lambda: not is_alive(pid), 15)
+    worker.signal(signal.SIGCONT)
+    begun(path, 2)
+    gate.touch()
+    job = jobs.wait(job_id, "completed", seconds=20)
+    assert (job.failures, jobs.outcomes(job_id)) == (0, ["interrupted", "completed"])
+    assert jobs.attempts(job_id)[0].reason_code == "worker_frozen"
+    assert worker.stop() == 0
+
+
 def test_a_frozen_workers_children_are_killed_before_others_take_their_jobs(isolating, jobs, tmp_path):
     """SIGSTOP: dead by lease and grace, grandchildren too; what wakes changes nothing of the recovered job (E14.21)."""
     path, gate = tmp_path / "trace", tmp_path / "gate"

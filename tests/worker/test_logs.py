@@ -10,14 +10,17 @@ import threading
 import psycopg
 import pytest
 
+from jobs.clock import Every
 from jobs.models import Attempt, AttemptLog, Tenant
 from jobs.services import attempt_logs, intake
-from jobs.worker import logs, tenants
+from jobs.worker import context, logs, tenants
+from jobs.worker.lines import Lines
 from jobs.worker.output import Output
 from tests.edges.caller import Caller, everything
 from tests.edges.test_commands import say
 from tests.worker.processes import test_database, until
 from tests.worker.test_atomic import HOOKED
+from tests.worker.test_crashes import locked
 
 
 @pytest.fixture(autouse=True)
@@ -131,11 +134,42 @@ def test_lines_that_cannot_be_kept_cost_nothing_but_themselves(workers, jobs):
     assert worker.stop() == 0
 
 
-def test_lines_of_whatever_text_and_attempt_are_taken_once(jobs):
-    """An attempt that is erased, one that is said twice, text that no database takes."""
-    fence = "00000000-0000-4000-8000-000000000000"
-    attempt_logs.keep([(fence, "a\x00\ud800", 0), (fence, "b", 1)])
+def test_lines_of_whatever_text_and_attempt_are_taken_once(driver):
+    """An attempt that is erased leaves none, one that is said twice its first; text that no database takes."""
+    driver.enqueue("echo")
+    fence = driver.claim_one().fence
+    gone = "00000000-0000-4000-8000-000000000000"
+    attempt_logs.keep([(gone, "nobody's", 0), (fence, "a\x00\ud800", 0)])
+    attempt_logs.keep([(fence, "b", 1)])
     assert AttemptLog.objects.values_list("lines", "dropped").get() == ("a?", 0)
+
+
+def test_lines_that_cannot_be_kept_are_let_go_for_a_while_and_hold_up_nobody(driver, monkeypatch):
+    """Somebody alters the table: a tenth of a second once, then nothing is tried for half a minute (A64)."""
+    driver.enqueue("echo")
+    fence = driver.claim_one().fence
+    monkeypatch.setattr(attempt_logs, "_rest", Every(30.0))
+    with locked("jobs_attempt_log"):
+        for _ in range(50):
+            attempt_logs.keep([(fence, "lost", 0)])
+    attempt_logs.keep([(fence, "lost too", 0)])
+    assert not AttemptLog.objects.exists()
+    attempt_logs._rest.now()
+    attempt_logs.keep([(fence, "kept", 0)])
+    assert AttemptLog.objects.get().lines == "kept"
+
+
+def test_a_record_that_the_collector_makes_while_a_line_is_kept_is_no_deadlock(settings):
+    """A finalizer may log in the very moment in which a line is kept."""
+    with context._making:
+        done = threading.Event()
+        threading.Thread(target=done.set).start()
+        assert done.wait(5)
+        with context._making:
+            lines = Lines()
+            with lines._guard:
+                lines.add("inside")
+    assert lines.text() == "inside"
 
 
 def test_a_worker_leaves_the_loggers_as_it_found_them():

@@ -14,6 +14,7 @@ import pytest
 from jobs.models import Attempt, Job
 from jobs.worker import recycling
 from jobs.worker.plan import Plan
+from tests.worker.cluster import cpu_s
 from tests.worker.processes import REPOSITORY, Process, environment, until
 
 
@@ -152,3 +153,17 @@ def test_ctrl_c_once_ends_it(database, developed, tmp_path):
         process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+def test_a_worker_that_claims_no_more_waits_without_burning_a_processor(workers, jobs, tmp_path):
+    """Its last job may take hours."""
+    worker = workers("--max-jobs", "1", slots=4)
+    gate, path = tmp_path / "gate", tmp_path / "trace"
+    job_id = jobs.add("gated", path=str(path), gate=str(gate))
+    worker.wait_for("recycling")
+    spent, end = cpu_s(worker.pid), time.monotonic() + 2
+    until(lambda: time.monotonic() > end)
+    assert cpu_s(worker.pid) - spent < 1
+    gate.touch()
+    jobs.wait(job_id, "completed")
+    assert worker.wait(30) == 0

@@ -6,6 +6,7 @@ import pytest
 
 from jobs.models import DeadLetter, Job
 from jobs.services import cancellation
+from jobs.store.erase import TELLING
 from tests.worker.processes import until
 from tests.worker.test_atomic import HOOKED
 
@@ -16,7 +17,7 @@ def _hooked(settings):
 
 
 def telling(job_id):
-    return Job.objects.filter(type="job-ended", idempotency_key=f"ended:{job_id}:1").first()
+    return Job.objects.filter(type="job-ended", idempotency_key=TELLING.format(job=job_id, chain=1)).first()
 
 
 def told(path):
@@ -99,3 +100,12 @@ def test_a_completion_may_enqueue_what_follows_and_only_once(workers, jobs, tmp_
     assert Job.objects.filter(type="echo").count() == 1
     # Nothing is told of telling.
     assert Job.objects.filter(type="job-ended").count() == 1
+
+
+def test_a_worker_that_ends_when_there_is_nothing_left_tells_all_ends_first(workers, jobs, tmp_path):
+    """A wide round settles and claims at once; what the settlement has made is not overlooked (B34)."""
+    jobs.add_many("watched", 40, path=str(tmp_path / "t"))
+    worker = workers("--until-empty", "--no-listen", "--no-loops", slots=36, env=HOOKED, ready=False)
+    assert worker.wait(60) == 0
+    assert set(Job.objects.values_list("state", flat=True)) == {"completed"}
+    assert Job.objects.filter(type="job-ended").count() == 40

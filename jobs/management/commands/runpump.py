@@ -9,6 +9,7 @@ from typing import Any, TextIO, cast
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from jobs.worker.logs import logging_to
 from jobs.worker.output import Output
 from jobs.worker.pump import Pump
 
@@ -35,7 +36,8 @@ class Command(BaseCommand):
         # The handlers only note and ring: nothing is ever raised into a transaction.
         before = {name: signal.signal(name, lambda *_: pump.ask_stop()) for name in (signal.SIGTERM, signal.SIGINT)}
         try:
-            pump.run()
+            with logging_to(output):
+                pump.run()
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
