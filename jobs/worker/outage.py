@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 from jobs import clock
 
@@ -14,16 +13,13 @@ LINES_EVERY_S = 2.0
 # A COMMIT that was given up may be done yet, by a server that was slow to hear of it: how long that is looked for.
 DOUBT_S = 60.0
 DOUBT_EVERY_S = 2.0
-_guard = threading.Lock()
-_together = clock.Every(1.0)
 
 
 def worth_a_line(mine: clock.Every, failures: int) -> bool:
-    """Whether a thread may say now that there is trouble: not at once, as seldom as `mine` says, and all together
-    once a second. What is over after one more try, whoever settles and claims has said.
+    """Whether a thread beside the claiming one may say that there is trouble: what is over after a few more tries,
+    that one has said, and many voices at once fill a log.
     """
-    with _guard:
-        return failures > 1 and mine.wait_s() <= 0 and _together.due() and mine.due()
+    return failures > 3 and mine.due()
 
 
 class Outage:
@@ -59,9 +55,6 @@ class Outage:
     def worth_a_line(self) -> bool:
         """Whether it is time to say that there is trouble."""
         due = self._lines.due()
-        if due:
-            # Whoever settles and claims speaks first.
-            _together.after(_together.interval_s)
         self._complained = self._complained or due
         return due
 

@@ -23,6 +23,7 @@ class Plan:
     max_jobs: int | None = None
     max_age_s: float | None = None
     max_memory_mb: float | None = None
+    liveness_file: str | None = None
 
 
 @dataclass

@@ -24,6 +24,7 @@ from jobs.worker.connection import TROUBLE, Patience, drop, own_connection, sent
 from jobs.worker.executor import PUBLISHED, SHUTDOWN
 from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.listener import Listener
+from jobs.worker.liveness import Liveness
 from jobs.worker.loops import Loops, loops
 from jobs.worker.outage import AGAIN_S, Outage
 from jobs.worker.output import Output
@@ -88,6 +89,7 @@ class Worker:
         self._aside: Aside[list[Answer]] = Aside(self._patience)
         self._recycling = Recycling.by(plan)
         self._recycled: str | None = None
+        self._liveness = Liveness(plan.liveness_file) if plan.liveness_file else None
         # There may be more to claim than the last look took; the last look was answered.
         self._more = True
         self._looked = False
@@ -144,6 +146,8 @@ class Worker:
 
     def _work(self) -> None:
         while not self._stop_asked:
+            if self._liveness is not None:
+                self._liveness.touch()
             try:
                 idle = self._round()
             except TROUBLE as error:
@@ -373,6 +377,8 @@ class Worker:
         for thread in threads:
             thread.join(timeout=max(0.0, until - clock.monotonic()))
         self.slots.close()
+        if self._liveness is not None:
+            self._liveness.end()
         # In trouble its row is closed by whoever misses its heartbeats.
         if not self._outage.failures:
             with suppress(*TROUBLE):

@@ -68,7 +68,7 @@ def test_heartbeats_and_the_listener_notice_it_too(jobs, tmp_path):
     worker = jobs.worker(proxy=proxy, JOBS_LEASE_S="20", JOBS_POLL_S="60")
     [job_id], _, gate = started(jobs, tmp_path, 1)
     proxy.stall()
-    until(lambda: worker.events("heartbeat_trouble") and worker.events("listener_trouble"), 25)
+    until(lambda: worker.events("heartbeat_trouble") and worker.events("listener_trouble"), 60)
     proxy.resume()
     until(lambda: jobs.admin("SELECT 1 FROM pg_stat_activity WHERE application_name = 'jobs listener'"
                              " AND state = 'idle' AND query LIKE 'LISTEN%'"))

@@ -14,6 +14,7 @@ import pytest
 from django.db import connection
 
 from jobs.models import Artifact, Attempt, Job
+from jobs.publish import CHANNEL
 from tests.driver import check
 from tests.worker import cluster
 from tests.worker.cluster import LONG, NAME, Cluster, cpu_s
@@ -49,7 +50,9 @@ class Watched:
 
     def __exit__(self, *error: object) -> None:
         passed = time.monotonic() - self.begun
-        self.lines_s, self.cpu = (self.said() - self.before) / passed, (cpu_s(self.worker.pid) - self.spent) / passed
+        # A rate needs a while: over a second and a bit, the beginning and the end of it would be too many.
+        self.lines_s = (self.said() - self.before) / max(passed, 2.0)
+        self.cpu = (cpu_s(self.worker.pid) - self.spent) / passed
         if error[0] is None:
             assert self.lines_s <= 2, (self.worker.lines[-20:], self.worker.log)
             assert self.cpu < 0.2
@@ -80,6 +83,9 @@ def nobody_suffered() -> None:
 def started(jobs, tmp_path, count=2):
     path, gate = tmp_path / "trace", tmp_path / "gate"
     made = [jobs.add(("gated", "gated-thread")[n % 2], path=str(path), gate=str(gate)) for n in range(count)]
+    # The wake of this process goes to the server of the other tests.
+    with connection.cursor() as cursor:
+        cursor.execute(f"NOTIFY {CHANNEL}")
     until(lambda: path.exists() and path.read_text().count("start") == count)
     return made, path, gate
 

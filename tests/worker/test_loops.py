@@ -172,8 +172,8 @@ def test_a_pump_refuses_what_it_does_not_know(database):
 
 def test_a_worker_without_loops_leads_nothing_and_keeps_its_claims_honest(workers, jobs):
     """E2, E8, C35: recovery goes with its claims."""
-    workers("--no-loops")
     job_id = lapsed(1)[0]
+    workers("--no-loops")
     assert jobs.wait(job_id, "completed", seconds=30).lapses == 1
     assert not Leader.objects.exclude(holder=None).exists()
 

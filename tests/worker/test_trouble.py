@@ -51,6 +51,8 @@ def test_a_claim_whose_commit_is_not_known_is_given_back(workers, jobs):
     """After a reconnect live attempts in its name that a worker does not know are given back, uncounted (E8)."""
     worker = workers(slots=2, env=NAMED)
     job_id = jobs.add("outside")
+    # However long the worker takes to look, its lease does not run out first.
+    rows("UPDATE jobs_job SET lease_ms = 60000 WHERE id = %s RETURNING 1", job_id)
     # As a commit leaves it whose answer was lost: leased in the worker's name.
     from jobs.store.claim import Claimer, claim
     from jobs.store.sql import durable

@@ -54,6 +54,8 @@ class Command(BaseCommand):
         parser.add_argument("--max-memory", type=float, default=None, metavar="MB",
                             help="the same once the process holds more than this")
         parser.add_argument("--autoreload", action="store_true", help="for development: restart when source changes")
+        parser.add_argument("--liveness-file", default=None, metavar="PATH",
+                            help="touched as long as the claim loop goes round, removed at the end")
         parser.add_argument("--no-listen", action="store_true", help="poll only")
         parser.add_argument("--no-loops", action="store_true", help="leave periodic duties to others (runpump)")
         parser.add_argument("--json", action="store_true", help="one JSON object a line, on a terminal too")
@@ -79,6 +81,8 @@ class Command(BaseCommand):
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
                                "Is it up, and migrated (manage.py migrate)?") from error
+        except OSError as error:
+            raise CommandError(f"It cannot start: {error}") from error
         # The handlers only count and ring: nothing is ever raised into a transaction.
         before = {name: signal.signal(name, lambda *_: worker.ask_stop()) for name in (signal.SIGTERM, signal.SIGINT)}
         changes = reloading.Reloading(worker.ask_stop, output) if reloads else None
@@ -121,7 +125,8 @@ class Command(BaseCommand):
             queues=_known("--queues", options["queues"], list(site.QUEUES)),
             strict=options["strict"], once=options["once"], until_empty=options["until_empty"],
             listen=not options["no_listen"], loops=not options["no_loops"], max_jobs=options["max_jobs"],
-            max_age_s=options["max_age"], max_memory_mb=options["max_memory"])
+            max_age_s=options["max_age"], max_memory_mb=options["max_memory"],
+            liveness_file=options["liveness_file"])
 
 
 def _contradiction(slots: int, options: dict[str, Any]) -> str | None:
