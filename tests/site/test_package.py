@@ -86,7 +86,7 @@ def scratch(wheel: Path, tmp_path: Path, database: None) -> Path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     with connection.cursor() as cursor:
-        cursor.execute("DROP DATABASE IF EXISTS jobs_scratch_project WITH (FORCE)")
+        cursor.execute("DROP DATABASE IF EXISTS jobs_scratch_project")
         cursor.execute("CREATE DATABASE jobs_scratch_project")
     return tmp_path
 

@@ -164,8 +164,7 @@ def test_without_its_guard_a_killed_workers_children_still_die_and_a_dead_guard_
     [pid] = begun(path)
     first = guard(worker.pid)
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: guard(worker.pid))
-    assert second != first
+    second = until(lambda: (now := guard(worker.pid)) != first and now)
     os.kill(second, signal.SIGSTOP)
     try:
         worker.kill()
