@@ -29,7 +29,7 @@ from tests.crash.recorder import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 # Short, so that a lapse is seen soon.
-FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "0.5", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1",
+FAST = {"JOBS_LEASE_S": "5", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1",
         "JOBS_DEFINITIONS": "tests.crash.definitions"}
 PATIENCE_S = 60.0
 

@@ -26,8 +26,8 @@ GROUP = "storm"
 # How a job of each mode must end, whatever happens to its workers.
 END_OF = {"ok": "completed", "flaky": "completed", "slow": "completed", "terminal": "failed"}
 FAULTS = {"kill": 10, "freeze": 3, "drain": 3, "terminate": 4}
-# Around the lease of three seconds, so that some are fenced when they wake.
-FROZEN_S = (0.5, 5.0)
+# Around the lease of five seconds, so that some are fenced when they wake.
+FROZEN_S = (0.5, 8.0)
 
 
 class Storm:

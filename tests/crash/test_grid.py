@@ -16,6 +16,9 @@ from tests.crash.grid import CELLS, FAULTS
 from tests.crash.run import FAST, Batch
 from tests.worker.processes import test_database
 
+# Dozens of processes at once: one batch after the other, or leases run out for want of a processor.
+pytestmark = pytest.mark.xdist_group("crash")
+
 
 @pytest.fixture(autouse=True)
 def _site(settings: Any) -> None:

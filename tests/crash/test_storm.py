@@ -15,6 +15,9 @@ from tests.crash.run import FAST
 from tests.crash.storm import Storm
 from tests.worker.processes import test_database
 
+# Dozens of processes at once: one batch after the other, or leases run out for want of a processor.
+pytestmark = pytest.mark.xdist_group("crash")
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
