@@ -104,8 +104,8 @@ def _database() -> Iterator[CheckMessage]:
 
 def pool_fault(slots: int) -> str | None:
     """Why a worker of so many slots would starve for connections, with the numbers (B22)."""
-    # Handlers in threads use a connection each; the worker itself needs a few.
-    threaded = any(d.executor in ("thread", "isolated") or d.publish is not None for d in registry())
+    # Handlers and hooks in threads use a connection each, the worker itself a few; children have their own.
+    threaded = any(d.executor == "thread" or (d.executor == "async" and d.publish is not None) for d in registry())
     most = _pool_size(connections[DEFAULT_DB_ALIAS].settings_dict.get("OPTIONS", {}).get("pool"))
     needed = (slots if threaded else 1) + SPARE_CONNECTIONS
     if most is None or most >= needed:

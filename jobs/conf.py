@@ -86,8 +86,10 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    routing = given.get("ROUTING", ())
     rules = [rule.worker_group if isinstance(rule, Rule) else rule.get("worker_group")
-             for rule in given.get("ROUTING", ()) if isinstance(rule, (Rule, dict))]
+             for rule in (routing if isinstance(routing, (list, tuple, set, frozenset)) else ())
+             if isinstance(rule, (Rule, dict))]
     if SYSTEM in [*rules, given.get("UNKNOWN_AGENT_GROUP")]:
         faults.append(f"The worker group {SYSTEM!r} is reserved for the house's own jobs: route to another.")
     queues = given.get("QUEUES", {"": 1})

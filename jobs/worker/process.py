@@ -247,6 +247,7 @@ def reap_orphans(group: int) -> bool:
         return False
     return True
 
+
 def meaning(child: Child, how: str) -> Outcome:
     """What its death means: its job's failure, unless it never read that, or the worker had been given up (E1)."""
     if child.given_up:

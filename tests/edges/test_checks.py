@@ -11,7 +11,8 @@ from django.db import connection
 from psycopg import IsolationLevel
 
 from jobs import checks, conf
-from jobs.registry import Span
+from jobs.registry import Registry, Span, define
+from jobs.schemas import Opaque
 
 
 def ids(found):
@@ -88,6 +89,22 @@ def test_a_pool_that_is_too_small_for_a_worker_is_a_warning(settings):
     [fault] = checks.check_settings(None)
     assert fault.id == "jobs.W006"
     assert "100 slots need a database pool of 104 connections" in fault.msg
+
+
+def test_isolated_handlers_need_nothing_of_the_workers_pool(settings, monkeypatch):
+    """DESIGN 6: children have connections of their own."""
+    alone = Registry([define("alone", lambda run: None, {"artifact": Opaque()})])
+    monkeypatch.setattr(checks, "registry", lambda: alone)
+    assert [d.executor for d in alone] == ["isolated"]
+    assert checks.pool_fault(1_000) is None
+
+
+@pytest.mark.parametrize("name", ["ROUTING", "DEFINITIONS", "AGENTS", "MIDDLEWARE"])
+def test_a_list_that_is_none_is_named(settings, name):
+    """And nothing else goes wrong over it."""
+    settings.JOBS = {**settings.JOBS, name: 5}
+    [fault] = checks.check_settings(None)
+    assert f"JOBS['{name}'] is 5, and must be a list." in fault.msg
 
 
 def test_connections_kept_open_for_every_thread_are_a_warning(monkeypatch):
