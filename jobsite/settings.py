@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "jobsite.apps.JobsiteConfig",
     *_installed("rest_framework"),
+    *_installed("django_htmx"),
 ]
 
 MIDDLEWARE = [
@@ -116,6 +117,8 @@ EMBEDDED_DATABASE = not DATABASE_URL
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+LOGIN_URL = "console:login"
+LOGIN_REDIRECT_URL = "console:overview"
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 STATIC_URL = "static/"

@@ -8,9 +8,10 @@ from django.urls import URLPattern, URLResolver, include, path
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("api/", include("jobs.api.urls")),
+    path("", include("jobs.pages.urls")),
 ]
 
-handler400 = "jobs.api.errors.bad_request"
-handler403 = "jobs.api.errors.permission_denied"
-handler404 = "jobs.api.errors.page_not_found"
-handler500 = "jobs.api.errors.server_error"
+handler400 = "jobsite.errors.bad_request"
+handler403 = "jobsite.errors.permission_denied"
+handler404 = "jobsite.errors.page_not_found"
+handler500 = "jobsite.errors.server_error"

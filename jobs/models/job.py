@@ -11,6 +11,7 @@ from django.db.models import F, Q
 
 from jobs.clock import Now
 from jobs.ids import uuid7
+from jobs.models import permissions
 from jobs.models.target import Target
 from jobs.models.tenancy import Tenant, Workspace
 from jobs.states import HELD, TERMINAL, Gate, State
@@ -102,6 +103,8 @@ class Job(models.Model):
 
     class Meta:
         db_table = "jobs_job"
+        default_permissions = ("view",)
+        permissions = permissions.OWN
         constraints = [
             models.CheckConstraint(name="job_state_known", condition=_choices(*[s.value for s in State])),
             models.CheckConstraint(

@@ -229,7 +229,8 @@ FORBIDDEN: list[tuple[str, Callable[[str], bool]]] = [
     ("a verb that says nothing", lambda n: n.startswith(("process_", "handle_", "do_"))),
 ]
 # Django's own spelling.
-DJANGO = {"handle", "process_request", "process_response", "process_exception", "process_view", "handle_exception"}
+DJANGO = {"handle", "process_request", "process_response", "process_exception", "process_view", "handle_exception",
+          "handle_no_permission"}
 
 
 @pytest.mark.parametrize(("fault", "has"), FORBIDDEN, ids=[f for f, _ in FORBIDDEN])
