@@ -40,6 +40,7 @@ class Retention:
     def __init__(self) -> None:
         self._job: str | None = due.FIRST
         self._letter = 0
+        self._batch = erase.BATCH
 
     def tick(self, limit: int = LIMIT) -> bool:
         """Look at so many jobs, then at so many letters, and delete a batch; true while there are more to look at."""
@@ -58,38 +59,41 @@ class Retention:
         now_ms = (clock.micros(clock.now()) or 0) // 1000
         # No job ends before it is made: what is younger than the shortest span is not looked at.
         until = str(earliest(now_ms - min(keep.ms for keep in known)))
-        past, on = erase.oldest(known, after, until, limit)
-        _delete(past, lambda some: erase.jobs(some, known))
-        return on
+        past, on = erase.oldest(known, after, until, limit, self._batch)
+        return on if self._delete(past, lambda some: erase.jobs(some, known)) else after
 
     def _letters(self, known: list[Keep], limit: int) -> int:
-        past, on = erase.answered(known, self._letter, limit)
-        _delete(past, erase.letters)
-        return on
+        past, on = erase.answered(known, self._letter, limit, self._batch)
+        return on if self._delete(past, erase.letters) else self._letter
 
-
-def _delete(past: Sequence[T], work: Callable[[Sequence[T]], object]) -> None:
-    """All in one transaction, or in parts where some cannot go: they hold up nobody."""
-    if not past:
-        return
-    left = _halves(past, work)
-    if left:
-        log.warning("%d of %d that have outlived their time cannot be deleted; the first is %s: %s",
-                    len(left), len(past), left[0][0], str(left[0][1]).strip())
+    def _delete(self, past: Sequence[T], work: Callable[[Sequence[T]], object]) -> bool:
+        """All in one transaction, or in parts where some cannot go: they hold up nobody. False: too many at once."""
+        if not past:
+            return True
+        try:
+            left = _halves(past, work)
+        except OperationalError as error:
+            if sqlstate(error) != QUERY_CANCELED:
+                raise
+            # Half of it with the next tick: the other duties have their turns, and leases are renewed, in between.
+            self._batch = max(1, len(past) // 2)
+            if len(past) > 1:
+                return False
+            left = [(past[0], error)]
+        self._batch = min(erase.BATCH, 2 * self._batch)
+        if left:
+            log.warning("%d of %d that have outlived their time cannot be deleted; the first is %s: %s",
+                        len(left), len(past), left[0][0], str(left[0][1]).strip())
+        return True
 
 
 def _halves(past: Sequence[T], work: Callable[[Sequence[T]], object]) -> list[tuple[T, Exception]]:
-    """Delete these, in halves where they are too much for one statement or one of them is referred to; what is left."""
+    """Delete these, in halves where one of them is referred to; what is left."""
     try:
         durable(lambda: work(past))
         return []
     except IntegrityError as error:
-        trouble: Exception = error
-    except OperationalError as error:
-        if sqlstate(error) != QUERY_CANCELED:
-            raise
-        trouble = error
-    if len(past) == 1:
-        return [(past[0], trouble)]
+        if len(past) == 1:
+            return [(past[0], error)]
     half = len(past) // 2
     return _halves(past[:half], work) + _halves(past[half:], work)

@@ -60,12 +60,13 @@ def _columns(keeps: Sequence[Keep]) -> list[str]:
     return [packed(column) for column in zip(*keeps, strict=True)]
 
 
-def oldest(keeps: Sequence[Keep], after: str, until: str, limit: int) -> tuple[list[str], str | None]:
+def oldest(keeps: Sequence[Keep], after: str, until: str, limit: int,
+           batch: int = BATCH) -> tuple[list[str], str | None]:
     """Which of the next jobs by id have outlived their time, at most a batch; and where to go on (None: done)."""
     seen = rows(_OLDEST.format(limit=int(limit)), [after, until, *_columns(keeps)])
     past = [id_ for id_, gone in seen if gone]
-    if len(past) > BATCH:
-        return past[:BATCH], past[BATCH - 1]
+    if len(past) > batch:
+        return past[:batch], past[batch - 1]
     return past, seen[-1][0] if len(seen) == limit else None
 
 
@@ -95,15 +96,16 @@ _CHAINS = f"""WITH old AS (DELETE FROM jobs_dead_letter d WHERE d.id = ANY({arra
     DELETE FROM jobs_attempt_log l USING gone WHERE l.attempt_id = gone.id"""
 
 
-def answered(keeps: Sequence[Keep], after: int, limit: int) -> tuple[list[tuple[int, str]], int]:
+def answered(keeps: Sequence[Keep], after: int, limit: int,
+             batch: int = BATCH) -> tuple[list[tuple[int, str]], int]:
     """Which of the next dead letters were answered longer ago than they are kept, as (letter, job), at most a batch.
 
     And the letter to go on from (0: done).
     """
     seen = rows(_LETTERS.format(limit=int(limit)), [after, *_columns(keeps)])
     past = [(letter, job) for letter, job, gone in seen if gone]
-    if len(past) > BATCH:
-        return past[:BATCH], past[BATCH - 1][0]
+    if len(past) > batch:
+        return past[:batch], past[batch - 1][0]
     return past, seen[-1][0] if len(seen) == limit else 0
 
 

@@ -87,3 +87,9 @@ CELLS: list[Cell] = [
            {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),
     *_each("promote.written", "promote", "quick", dict.fromkeys(FAULTS, "queued")),
 ]
+POINTS = list(dict.fromkeys(cell.point for cell in CELLS))
+# The short form: every place is killed, and has one of the other faults, in turns.
+SHORT = {
+    "kill": [cell for cell in CELLS if cell.fault == "kill"],
+    "turns": [cell for cell in CELLS if cell.fault == FAULTS[1 + POINTS.index(cell.point) % 3]],
+}

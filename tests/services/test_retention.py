@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
@@ -284,6 +285,26 @@ def test_an_open_deletion_holds_up_no_claim_settlement_or_enqueue(driver: Driver
         noise.execute("RESET lock_timeout")
     assert errors == []
     assert remain(*old) == [False] * 3
+
+
+def test_a_batch_that_takes_too_long_is_halved_from_tick_to_tick(driver: Driver) -> None:
+    """E13: a slow table costs a tick one statement's patience, so that other duties and leases have their turns."""
+    ids = [ended(driver) for _ in range(16)]
+    db.pass_time(MONTH + 60)
+    noise.execute("""CREATE FUNCTION slow_row() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep(0.05); RETURN OLD; END $$""")
+    noise.execute("CREATE TRIGGER slow_row BEFORE DELETE ON jobs_job FOR EACH ROW EXECUTE FUNCTION slow_row()")
+    duty, gone = Retention(), [0]
+    try:
+        noise.execute("SET statement_timeout = '500ms'")
+        while gone[-1] < 16:
+            assert duty.tick()
+            gone.append(remain(*ids).count(False))
+    finally:
+        noise.execute("RESET statement_timeout")
+        noise.execute("DROP FUNCTION slow_row CASCADE")
+    assert gone[1] == 0, "sixteen rows in one statement are too slow"
+    assert max(after - before for before, after in itertools.pairwise(gone)) <= 8
 
 
 def test_receipts_are_still_written_once_after_a_deletion(driver: Driver) -> None:
