@@ -97,7 +97,7 @@ here = Meters()
 os.register_at_fork(after_in_child=here.reset)
 
 
-def note(counts: Iterable[str], found: Sequence[Sequence[Any]], pair: Callable[[Any], Any],
+def note(counts: Iterable[str], found: Sequence[Any], pair: Callable[[Any], Any],
          span: int | None = None, spans: int | None = None) -> None:
     """Once the present transaction commits, count these rows; `pair` takes group and queue out of one of them.
 

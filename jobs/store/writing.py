@@ -42,7 +42,7 @@ _GATE = (
 
 
 class Written(NamedTuple):
-    """One job after its move. `capped`: the attempt that ended counted under a cap; `ran_us`: how long that was held."""
+    """One job after its move. `capped`: the ended attempt counted under a cap; `ran_us`: its length."""
 
     id: str
     revision: int
