@@ -43,7 +43,7 @@ class Retention:
         self._letter = 0
 
     def tick(self, limit: int = LIMIT) -> bool:
-        """Look at so many jobs, then letters, then minutes, and delete a batch; true while there are more to look at."""
+        """Look at so many jobs, then letters, then minutes, and delete a batch; true while there is more."""
         known = keeps()
         if not known:
             return traffic.forget(limit)
