@@ -17,6 +17,7 @@ from jobs import clock
 from jobs.conf import registry
 from jobs.meters import Pair
 from jobs.models import Key, Worker
+from jobs.routing import UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
 from jobs.services.explain import RUNNER_LIVE_FOR
 from jobs.services.keys import Permission
@@ -216,11 +217,14 @@ class _Served:
         keys = Key.objects.filter(revoked_at=None, last_used_at__gt=now - RUNNER_LIVE_FOR,
                                   permissions__contains=[Permission.CLAIM.value])
         self._outside = list(keys.values_list("worker_groups", flat=True))
-        self._external = set(registry().groups(external=True))
+        # Jobs of unknown agents are every worker's; a group that has no handler here is for runners.
+        self._ours = {*registry().groups(), UNROUTED} - set(registry().groups(external=True))
 
     def missing(self, pair: Pair) -> str | None:
         """What there is none of, if nobody alive serves this pair."""
         group = pair[0]
-        if group in self._external:
-            return None if any(g is None or group in g for g in self._outside) else "runner"
-        return None if pair in self._inside else "worker"
+        if pair in self._inside:
+            return None
+        if group in self._ours:
+            return "worker"
+        return None if any(groups is None or group in groups for groups in self._outside) else "runner"

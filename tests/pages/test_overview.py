@@ -11,13 +11,13 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs import meters
 from jobs.clock import Now
-from jobs.models import ClaimLine, Worker
+from jobs.models import ClaimLine, Key, Worker
 from jobs.services import intake, overview, traffic, workers
 from jobs.store import backlog
 from jobs.store import traffic as rollup
 from tests import database
 from tests.bench import noise
-from tests.making import limit
+from tests.making import default_workspace, limit
 from tests.pages.people import person
 
 UNSAFE = '<script>alert(1)</script>"\'><img src=x onerror=alert(2)>'
@@ -144,6 +144,17 @@ def test_work_that_nobody_alive_serves_is_told(driver, seen):
     assert "No live worker" not in seen()
     Worker.objects.filter(pk=row.pk).update(seen_at=Now() - workers.LIVE_FOR)
     assert line().unserved == "worker"
+
+
+def test_a_group_without_a_handler_here_waits_for_a_runner(driver, seen):
+    driver.enqueue()
+    noise.jobs(1, "(SELECT min(id) FROM jobs_tenant)", group="'codex'")
+    noise.lines()
+    assert line("codex").unserved == "runner"
+    assert "No live runner" in seen()
+    Key.objects.create(prefix="abcd1234", digest=b"x", name="codex", workspace=default_workspace(),
+                       permissions=["claim"], worker_groups=["codex"], last_used_at=Now())
+    assert line("codex").unserved is None
 
 
 def test_the_sparkline_says_in_words_what_it_draws(driver, seen):
