@@ -20,7 +20,7 @@ from tests.bench import noise
 from tests.pages.people import person
 from tests.pages.site import serving
 from tests.plugin import skip
-from tests.worker.processes import REPOSITORY, environment, start_worker, until
+from tests.worker.processes import REPOSITORY, Process, environment, start_worker, until
 
 TOKEN = "a token of the tests"
 HERE = {"worker_group": "default", "queue": "collect"}
@@ -203,6 +203,26 @@ def test_a_worker_answers_scrapes_with_its_own_counts(driver):
         assert worker.stop() == 0
     finally:
         worker.kill()
+
+
+def test_a_pump_answers_with_the_gauges_of_the_site(driver):
+    """For sites whose web process is not scraped, or is not there."""
+    driver.enqueue()
+    port = _port()
+    pump = Process(["--metrics-port", str(port)], environment(), "runpump")
+
+    def waiting() -> float:
+        try:
+            found = Scrape(_asked(port)[1])
+        except urllib.error.URLError:
+            return 0
+        return found("jobs_up") and found("jobs_waiting", **HERE)
+
+    try:
+        until(lambda: waiting() == 1, 60)
+        assert pump.stop() == 0
+    finally:
+        pump.kill()
 
 
 def test_a_scrape_does_not_read_a_backlog(driver, scrape):
