@@ -26,6 +26,7 @@ from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM, UNROUTED, Rule
 
 MAX_SLOTS = 1_000
+LEAST_TOKEN = 16
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Conf:
     CHILD_MAX_JOBS: int = 1_000
     CHILD_MAX_AGE_S: float = 3_600.0
     CHILD_MAX_MEMORY_MB: int = 512
+    METRICS_TOKEN: str | None = None
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
@@ -86,6 +88,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    token = given.get("METRICS_TOKEN")
+    if token is not None and not (isinstance(token, str) and len(token) >= LEAST_TOKEN and token.isascii()):
+        faults.append(f"JOBS['METRICS_TOKEN'] must be text of at least {LEAST_TOKEN} ASCII characters, or None.")
     routing = given.get("ROUTING", ())
     rules = [rule.worker_group if isinstance(rule, Rule) else rule.get("worker_group")
              for rule in (routing if isinstance(routing, (list, tuple, set, frozenset)) else ())

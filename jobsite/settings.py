@@ -173,6 +173,7 @@ JOBS: dict[str, Any] = {
     "CHILD_MAX_JOBS": _whole("JOBS_CHILD_MAX_JOBS", 1_000),
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
+    "METRICS_TOKEN": env.str("METRICS_TOKEN", default="") or None,
 }
 
 # Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and

@@ -5,9 +5,12 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+from jobs import metrics
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("api/", include("jobs.api.urls")),
+    path("metrics", metrics.view, name="metrics"),
     path("", include("jobs.pages.urls")),
 ]
 

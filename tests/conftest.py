@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test.utils import setup_databases, teardown_databases
 
+from jobs.services import traffic
 from tests import database as db
 
 
@@ -18,6 +19,8 @@ def django_db_setup(request, django_test_environment, django_db_blocker, django_
     yield
     if not django_db_keepdb:
         with django_db_blocker.unblock():
+            # It has a thread of its own, which must not meet the database that is dropped, or the one that follows.
+            traffic.flusher.end()
             db.close()
             teardown_databases(made, verbosity=request.config.option.verbose)
 

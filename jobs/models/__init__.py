@@ -9,9 +9,10 @@ from jobs.models.line import ClaimLine
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, Tenant, Workspace
+from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "ClaimLine", "Command", "DeadLetter", "Job", "Key", "Leader",
-    "Limits", "Receipt", "Target", "Tenant", "Worker", "Workspace",
+    "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

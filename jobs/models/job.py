@@ -155,7 +155,7 @@ class Job(models.Model):
                          condition=Q(session_key__isnull=False, ended_at__isnull=True)),
             models.Index("target", "generation", name="job_target_active",
                          condition=Q(target__isnull=False, ended_at__isnull=True)),
-            models.Index("id", name="job_unregistered", condition=Q(state="paused", reason="unregistered_type")),
+            models.Index("reason", "id", name="job_paused", condition=Q(state="paused")),
             models.Index("tenant", "id", name="job_by_tenant"),
         ]
 

@@ -1,11 +1,54 @@
-"""Overview."""
+"""The first page: what waits, runs, settles and stands still."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
 from jobs.pages.access import Page
+from jobs.pages.sparkline import Sparkline, sparkline
+from jobs.selectors import TooSlow
+from jobs.services.overview import Line, look
+
+TOLD = 3
+
+
+class Row(NamedTuple):
+    """One worker group and queue, as the table shows it. Links lead into the list of jobs."""
+
+    line: Line
+    drawing: Sparkline
+    waiting_url: str
+    running_url: str
+    last_minute: int
 
 
 class Overview(Page):
-    """Overview."""
+    """The site at a glance."""
 
     template_name = "jobs/overview.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """The figures, or the word that the database takes too long for them."""
+        try:
+            seen = look()
+        except TooSlow:
+            return super().get_context_data(too_slow=True, **kwargs)
+        context = super().get_context_data(seen=seen, rows=[_row(line) for line in seen.lines], **kwargs)
+        share = 100 * seen.erred_hour / seen.settled_hour if seen.settled_hour else None
+        # Every one of them has its badge in the table.
+        troubled = sorted((x for x in seen.lines if x.stalled or x.unserved), key=lambda x: x.unserved is None)
+        return {**context, "failing": share, "letters_change": seen.letters_opened - seen.letters_answered,
+                "troubled": troubled[:TOLD]}
+
+
+def _row(line: Line) -> Row:
+    return Row(line, sparkline(line.settled, line.erred), _url(line, "queued"), _url(line, "running"),
+               line.settled[-2])
+
+
+def _url(line: Line, state: str) -> str:
+    query = urlencode({"queue": line.queue, "worker_group": line.worker_group, "state": state})
+    return f"{reverse('console:jobs')}?{query}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from django.db import OperationalError
 
+from jobs import meters
 from jobs.errors import Conflict
 from jobs.outcomes import Interrupted
 from jobs.routing import UNROUTED
@@ -43,7 +44,8 @@ def take(claimer: Claimer, slots: int) -> Batch:
 
 def claim_now(claimer: Claimer, slots: int) -> Batch:
     """Claim in a transaction of its own; the upkeep is the caller's."""
-    return durable(lambda: claim_within(claimer, slots))
+    with meters.timed("claim"):
+        return durable(lambda: claim_within(claimer, slots))
 
 
 def claim_within(claimer: Claimer, slots: int) -> Batch:

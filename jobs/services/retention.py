@@ -17,6 +17,7 @@ from jobs import clock
 from jobs.conf import conf, registry
 from jobs.ids import earliest
 from jobs.registry import Site
+from jobs.services import traffic
 from jobs.store import due, erase
 from jobs.store.erase import Keep
 from jobs.store.sql import durable, sqlstate
@@ -43,17 +44,18 @@ class Retention:
         self._batch = erase.BATCH
 
     def tick(self, limit: int = LIMIT) -> bool:
-        """Look at so many jobs, then at so many letters, and delete a batch; true while there are more to look at."""
+        """Look at so many jobs, then letters, then minutes, and delete a batch; true while there is more."""
         known = keeps()
         if not known:
-            return False
+            return traffic.forget(limit)
         if self._job is not None:
             self._job = self._jobs(known, self._job, limit)
             return True
         self._letter = self._letters(known, limit)
         if self._letter == 0:
             self._job = due.FIRST
-        return self._letter != 0
+            return traffic.forget(limit)
+        return True
 
     def _jobs(self, known: list[Keep], after: str, limit: int) -> str | None:
         now_ms = (clock.micros(clock.now()) or 0) // 1000

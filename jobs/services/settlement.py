@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.transaction import TransactionManagementError
 
-from jobs import failpoints
+from jobs import failpoints, meters
 from jobs.codecs import printable
 from jobs.errors import Conflict, StaleFence
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
@@ -70,7 +70,8 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
     if moves:
         failpoints.at("settle.ready")
     try:
-        done = durable(work)
+        with meters.timed("settle" if moves else "claim"):
+            done = durable(work)
     except (OperationalError, InterfaceError, NotInTransaction) as error:
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 
-from jobs import failpoints, publish
+from jobs import failpoints, meters, publish
 from jobs.clock import Now, moment
 from jobs.models import Job
 from jobs.receipts import Kind
@@ -353,7 +354,7 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
         RETURNING job.id, c.fence, c.n, c.body, job.head, job.number, job.type, job.version, job.input, job.claims,
             job.chain, job.lease_ms, job.timeout_ms, job.max_duration_ms, job.deadline_at, job.checkpoint,
             job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
-            job.target_id, job.generation),
+            job.target_id, job.generation, job.available_at),
     a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until)
         SELECT j.fence, j.id, j.claims, j.chain, {worker}, {key}, jobs_now(),
             jobs_now() + j.lease_ms * interval '1 millisecond' FROM j),
@@ -362,7 +363,9 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
     SELECT j.id::text, j.fence::text, j.type, j.version, j.input, j.claims, j.chain, j.lease_ms, j.timeout_ms,
         j.max_duration_ms, j.deadline_at, j.checkpoint, j.checkpoint_number, j.workspace_id, j.tenant_id,
         j.worker_group, j.queue, j.agent, j.target_id, j.generation,
-        (extract(epoch FROM jobs_now()) * 1000000)::bigint, j.number FROM j ORDER BY j.n"""
+        (extract(epoch FROM jobs_now()) * 1000000)::bigint, j.number,
+        greatest(0, extract(epoch FROM jobs_now() - j.available_at) * 1000000)::bigint FROM j ORDER BY j.n"""
+_PAIR = itemgetter(Claimed._fields.index("worker_group"), Claimed._fields.index("queue"))
 _CAPS = f""",
     p AS (INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT j.fence, k.cap_key
         FROM unnest({array('uuid')}, {array('bigint')}) k(id, cap_key) JOIN j ON j.id = k.id)"""
@@ -383,6 +386,7 @@ def _write(claimer: Claimer, picked: _Picked) -> list[Claimed]:
         params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
     sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps))
     found = rows(sql, params)
-    publish.moved([(r[0], r[-1], State.LEASED) for r in found])
-    return [Claimed._make(r[:-1]) for r in found]
+    publish.moved([(r[0], r[-2], State.LEASED) for r in found])
+    meters.note(["claimed"], found, _PAIR, -1, meters.WAITED)
+    return [Claimed._make(r[:-2]) for r in found]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from jobs import publish
+from jobs import meters, publish
 from jobs.receipts import ZERO, Kind
 from jobs.states import State
 from jobs.store import admission
@@ -65,6 +66,7 @@ def insert(jobs: Sequence[dict[str, Any]]) -> dict[str, Inserted]:
     params += [_plain(jobs[0][name]) for name in TYPES if name not in own]
     made = {m.id: m for m in map(Inserted._make, rows(_sql(own), params))}
     publish.moved([(id_, 1, State.QUEUED) for id_ in made])
+    meters.note(["enqueued"], [j for j in jobs if j["id"] in made], itemgetter("worker_group", "queue"))
     return made
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
-from jobs.store.sql import rows, run
+from jobs import meters
+from jobs.store.sql import rows
 
 
 class LockedJob(NamedTuple):
@@ -36,6 +38,9 @@ def lock_job(letter_id: int) -> LockedJob | None:
 
 def resolve(letter_id: int, resolution: str, by: str, reason: str) -> bool:
     """Close an open letter; false when somebody else did."""
-    sql = ("UPDATE jobs_dead_letter SET resolved_at = jobs_now(), resolution = %s, resolved_by = %s,"
-           " resolve_reason = %s WHERE id = %s AND resolved_at IS NULL")
-    return run(sql, [resolution, by[:200], reason, letter_id]) == 1
+    sql = ("UPDATE jobs_dead_letter d SET resolved_at = jobs_now(), resolution = %s, resolved_by = %s,"
+           " resolve_reason = %s FROM jobs_job job WHERE d.id = %s AND d.resolved_at IS NULL AND job.id = d.job_id"
+           " RETURNING job.worker_group, job.queue")
+    closed = rows(sql, [resolution, by[:200], reason, letter_id])
+    meters.note(["letters_answered"], closed, itemgetter(0, 1))
+    return bool(closed)

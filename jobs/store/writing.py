@@ -10,9 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jobs.outcomes import END_OF
+from jobs import meters
+from jobs.outcomes import END_OF, End
 from jobs.receipts import KIND_OF
 from jobs.states import TERMINAL, State, Verb
 from jobs.store.sql import array, chain_hash, packed, rows
@@ -40,16 +42,23 @@ _GATE = (
 
 
 class Written(NamedTuple):
-    """One job after its move. `capped`: the attempt that ended counted under a cap."""
+    """One job after its move. `capped`: the ended attempt counted under a cap; `ran_us`: its length."""
 
     id: str
     revision: int
     number: int
     gate: str | None
-    capped: bool
     workspace_id: int
     tenant_id: int
     exclusive_group: str | None
+    worker_group: str
+    queue: str
+    capped: bool
+    ran_us: int
+
+
+_PAIR = attrgetter("worker_group", "queue")
+_RAN = Written._fields.index("ran_us")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +81,31 @@ def write(changes: Sequence[Change]) -> dict[str, Written]:
     groups: dict[Shape, list[Change]] = defaultdict(list)
     for change in changes:
         groups[_shape(change)].append(change)
-    found = (row for shape, group in groups.items() for row in rows(_sql(shape), _params(shape, group)))
-    return {row[0]: Written._make(row) for row in found}
+    found: dict[str, Written] = {}
+    for shape, group in groups.items():
+        written = [Written._make(row) for row in rows(_sql(shape), _params(shape, group))]
+        found.update((row.id, row) for row in written)
+        if counts := _counts(shape):
+            meters.note(counts, written, _PAIR, *((_RAN, meters.RAN) if _ends(shape) else ()))
+    return found
+
+
+def _ends(shape: Shape) -> bool:
+    """Whether an attempt ends with it."""
+    return shape.fenced and shape.verb is not Verb.START
+
+
+_ATTEMPTS = {End.COMPLETED: "completed", End.FAILED: "erred", End.LAPSED: "lapsed", End.RELEASED: "released",
+             End.INTERRUPTED: "interrupted"}
+_JOBS = {State.FAILED: "failed", State.CANCELLED: "cancelled", State.SUPERSEDED: "superseded"}
+
+
+@lru_cache(maxsize=256)
+def _counts(shape: Shape) -> tuple[str, ...]:
+    """What such a move counts as: the end of an attempt, the end of a job, a dead letter opened or answered."""
+    attempt = _ATTEMPTS.get(END_OF[shape.verb], "stopped") if _ends(shape) else None
+    letter = "letters_opened" if shape.letter else "letters_answered" if shape.verb is Verb.REQUEUE else None
+    return tuple(name for name in (attempt, _JOBS.get(shape.to), letter) if name is not None)
 
 
 def _shape(c: Change) -> Shape:
@@ -124,10 +156,17 @@ def _sql(shape: Shape) -> str:
         parts.append(_LETTER)
     if shape.verb is Verb.REQUEUE:
         parts.append(_RESOLVE)
-    ends = shape.fenced and shape.verb is not Verb.START
-    capped = "EXISTS (SELECT 1 FROM k WHERE k.attempt_id = j.fence)" if ends else "false"
-    return ("WITH " + ", ".join(parts) + f" SELECT j.id::text, j.revision, j.number, j.gate, {capped},"
-            " j.workspace_id, j.tenant_id, j.exclusive_group FROM j")
+    if not _ends(shape):
+        return f"WITH {', '.join(parts)} SELECT {_told('j')}, false, 0 FROM j"
+    # From the attempts' own statement: the planner takes each of these for one row, and would join a batch by loops.
+    ran = "greatest(0, extract(epoch FROM jobs_now() - a.leased_at) * 1000000)::bigint"
+    return (f"WITH {', '.join(parts)} SELECT {_told('a')}, EXISTS (SELECT 1 FROM k WHERE k.attempt_id = a.fence), {ran}"
+            " FROM a")
+
+
+def _told(source: str) -> str:
+    """What is told of a written job, in the order of `Written`."""
+    return f"{source}.id::text, " + ", ".join(f"{source}.{name}" for name in Written._fields[1:-2])
 
 
 def _values(shape: Shape) -> str:
@@ -174,8 +213,7 @@ def _job(shape: Shape, kind: str) -> str:
     fence = "v.fence" if shape.fenced else "NULL::uuid"
     return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
             f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id,"
-            f" job.type,"
-            f" job.exclusive_group,"
+            f" job.type, job.worker_group, job.queue, job.exclusive_group,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 
 
@@ -204,7 +242,8 @@ def _attempt(shape: Shape) -> str:
     if shape.artifact:
         sets.append("answer_hash = decode(v.artifact_hash, 'hex')")
     return (f"a AS (UPDATE jobs_attempt attempt SET {', '.join(sets)} FROM j JOIN v ON v.id = j.id"
-            f" WHERE attempt.id = j.fence AND attempt.outcome IS NULL)")
+            f" WHERE attempt.id = j.fence AND attempt.outcome IS NULL"
+            f" RETURNING j.fence, attempt.leased_at, {', '.join(f'j.{name}' for name in Written._fields[:-2])})")
 
 
 # A completion needs nothing of the row but its fence, so locking and writing share one statement; by id, as always.

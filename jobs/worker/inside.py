@@ -21,6 +21,7 @@ from asgiref.sync import sync_to_async
 
 from jobs.conf import registry
 from jobs.registry import Definition
+from jobs.services import traffic
 from jobs.services.assignments import Claimed
 from jobs.worker import tenants, wire
 from jobs.worker.connection import close_all
@@ -120,6 +121,8 @@ class Inside:
         while (work := self._queue.get()) is not None:
             self._speaker.send(self._end_of(work))
             del work
+        # Before the worker stops waiting for this process.
+        traffic.flusher.end()
 
     # -- what the worker says ----------------------------------------------------------------------------
 

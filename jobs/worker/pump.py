@@ -12,7 +12,7 @@ from contextlib import suppress
 from jobs import clock
 from jobs.conf import registry
 from jobs.definition import ENDED_TYPE
-from jobs.services import workers
+from jobs.services import traffic, workers
 from jobs.services.duties import Duties
 from jobs.worker.bell import Bell
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
@@ -52,6 +52,8 @@ class Pump:
                 self._bell.wait(self._pause_s())
         self._loops.ask_end()
         self._loops.join(LAST_S)
+        if not self._failures:
+            traffic.flusher.end()
         self._output("pump.stopped")
 
     def _say_if_nobody_tells(self) -> None:

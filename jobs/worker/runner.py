@@ -15,7 +15,7 @@ from jobs import clock, failpoints
 from jobs.conf import conf, registry
 from jobs.outcomes import Interrupted
 from jobs.registry import Definition
-from jobs.services import assignments, duties, recovery, settlement, workers
+from jobs.services import assignments, duties, recovery, settlement, traffic, workers
 from jobs.services.assignments import Answer, Batch, Claimed, Claimer
 from jobs.worker import tenants
 from jobs.worker.aside import Aside
@@ -383,6 +383,7 @@ class Worker:
         if not self._outage.failures:
             with suppress(*TROUBLE):
                 workers.stopped(self.row.id)
+            traffic.flusher.end()
         if self._recycled:
             self.output("worker.recycled", reason=self._recycled, claimed=self.tally.claimed)
         self.output("worker.stopped", claimed=self.tally.claimed, completed=self.tally.completed,

@@ -14,6 +14,8 @@ from jobs import clock
 
 # For threads that are ending by themselves, such as those of an executor that has been shut down.
 ENDING_S = 0.1
+# Ours, for good, whichever job was the first that they were needed for.
+OWN = frozenset({"jobs-wake", "jobs-traffic"})
 _NUMBERS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
@@ -80,7 +82,7 @@ class Surroundings:
     def _has_threads(self) -> bool:
         until = clock.monotonic() + ENDING_S
         for thread in threading.enumerate():
-            if thread not in self._threads:
+            if thread not in self._threads and thread.name not in OWN:
                 thread.join(max(0.0, until - clock.monotonic()))
                 if thread.is_alive():
                     return True

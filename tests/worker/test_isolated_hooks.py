@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.models import Artifact, AttemptLog
+from jobs.models import Artifact, AttemptLog, Traffic
 from jobs.services import intake
 from tests.worker.processes import until
 from tests.worker.test_atomic import HOOKED, codes, ledger, written
@@ -69,6 +69,16 @@ def test_middleware_and_atomic_settle_work_in_a_child(workers, jobs, tmp_path):
     # The worker was told of each settlement, and took none for a lost claim.
     assert not worker.events("late")
     assert not worker.events("claim_lost")
+    assert worker.stop() == 0
+
+
+def test_a_child_that_settles_by_itself_counts_it_and_is_kept(workers, jobs):
+    """The rollup's thread in it is ours: no leftover of the job that it was first needed for (issue 4)."""
+    worker = workers("--verbosity", "3", slots=1, env=APART)
+    for _ in range(3):
+        jobs.wait(jobs.add("books-apart"), "completed", seconds=30)
+    until(lambda: sum(Traffic.objects.values_list("completed", flat=True)) >= 3)
+    assert not worker.events("child_recycled")
     assert worker.stop() == 0
 
 

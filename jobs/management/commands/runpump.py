@@ -9,6 +9,7 @@ from typing import Any, TextIO, cast
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from jobs.management.metrics import metrics_arguments, serve_metrics
 from jobs.worker.logs import logging_to
 from jobs.worker.output import Output
 from jobs.worker.pump import Pump
@@ -22,6 +23,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The options of a pump."""
+        metrics_arguments(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line, on a terminal too")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,12 +35,14 @@ class Command(BaseCommand):
         except DatabaseError as error:
             raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
                                "Is it up, and migrated (manage.py migrate)?") from error
+        end_metrics = serve_metrics(options, gauges=True)
         # The handlers only note and ring: nothing is ever raised into a transaction.
         before = {name: signal.signal(name, lambda *_: pump.ask_stop()) for name in (signal.SIGTERM, signal.SIGINT)}
         try:
             with logging_to(output):
                 pump.run()
         finally:
+            end_metrics()
             for name, handler in before.items():
                 signal.signal(name, handler)
             output.close()

@@ -20,6 +20,7 @@ from django.db import DatabaseError
 from jobs.checks import pool_fault
 from jobs.conf import MAX_SLOTS, conf, lease_faults, registry
 from jobs.errors import Invalid
+from jobs.management.metrics import metrics_arguments, serve_metrics
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.worker import reloading
 from jobs.worker.logs import logging_to
@@ -56,6 +57,7 @@ class Command(BaseCommand):
         parser.add_argument("--autoreload", action="store_true", help="for development: restart when source changes")
         parser.add_argument("--liveness-file", default=None, metavar="PATH",
                             help="touched as long as the claim loop goes round, removed at the end")
+        metrics_arguments(parser)
         parser.add_argument("--no-listen", action="store_true", help="poll only")
         parser.add_argument("--no-loops", action="store_true", help="leave periodic duties to others (runpump)")
         parser.add_argument("--json", action="store_true", help="one JSON object a line, on a terminal too")
@@ -69,11 +71,19 @@ class Command(BaseCommand):
             if options["autoreload"] and not reloading.is_child():
                 code = reloading.supervise(output)
             else:
-                code = self._work(plan, output, reloads=options["autoreload"])
+                code = self._measured(plan, output, options)
         finally:
             output.close()
         if code:
             sys.exit(code)
+
+    def _measured(self, plan: Plan, output: Output, options: dict[str, Any]) -> int:
+        # Its own counts alone: what the database says is asked for by the web process or a pump.
+        end_metrics = serve_metrics(options, gauges=False)
+        try:
+            return self._work(plan, output, reloads=options["autoreload"])
+        finally:
+            end_metrics()
 
     def _work(self, plan: Plan, output: Output, *, reloads: bool) -> int:
         try:
