@@ -110,7 +110,7 @@ class JobsAdmin(ModelAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """The row, None for what can be no id."""
-        if not object_id.isprintable():
+        if "\x00" in object_id:
             return None
         return super().get_object(request, object_id, from_field)
 

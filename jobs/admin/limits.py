@@ -45,7 +45,8 @@ class LimitsForm(forms.ModelForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for name in limits.COUNTS:
+        # Whoever may only look has a form without fields.
+        for name in set(limits.COUNTS) & set(self.fields):
             self.fields[name].required = False
 
     def clean(self) -> Any:

@@ -78,7 +78,8 @@ _JOBS = """INSERT INTO jobs_job (id, workspace_id, tenant_id, type, version, que
         FROM generate_series(1, %s) n) rows, jobs_tenant t WHERE t.subject IS NULL"""
 _ATTEMPTS = """INSERT INTO jobs_attempt (id, job_id, number, chain, leased_at, lease_until, ended_at, outcome)
   SELECT gen_random_uuid(), id, 1, 1, created_at, created_at, ended_at,
-    CASE state WHEN 'failed' THEN 'failed' ELSE 'completed' END FROM jobs_job"""
+    CASE state WHEN 'failed' THEN 'failed' ELSE 'completed' END
+  FROM jobs_job WHERE external_id LIKE 'caller-%%' ON CONFLICT DO NOTHING"""
 _LETTERS = """INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code, attempt_count,
     opened_at) SELECT id, workspace_id, tenant_id, type, 1, 'attempts_exhausted', 'it_broke', 5, ended_at
   FROM jobs_job ORDER BY id LIMIT %s"""
