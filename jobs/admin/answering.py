@@ -197,8 +197,8 @@ class AnsweringAdmin(JobsAdmin):
                   for row in rows[:SAMPLE]]
         noun = self.opts.verbose_name if len(rows) == 1 else self.opts.verbose_name_plural
         context = {
-            **self.admin_site.each_context(request), "title": f"{answer.verb} {len(rows):,} {noun}?", "opts": self.opts,
-            "answer": answer, "address": self.address(answer), "count": len(rows), "rest": len(rows) - len(sample),
+            **self.page(request, f"{answer.verb} {len(rows):,} {noun}?"), "answer": answer,
+            "address": self.address(answer), "rest": len(rows) - len(sample),
             "skipped": tally(skipped.values()) if skipped else "", "nothing": len(skipped) == len(rows),
             "sample": sample, "form": form, "more": more, "most": MOST, "ids": ",".join(str(row.pk) for row in rows),
             "back": self._back(request), "noun": noun}

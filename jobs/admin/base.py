@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import django
 from django.contrib import admin
 from django.contrib.admin import ModelAdmin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from jobs.admin import dates, patience, showing
+from jobs.admin import patience, showing
 from jobs.admin.lists import KeysetList
 from jobs.models.permissions import Permission
 
@@ -102,9 +103,14 @@ class JobsAdmin(ModelAdmin):
 
     def too_slow(self, request: HttpRequest) -> TemplateResponse:
         """The notice."""
-        context = {**self.admin_site.each_context(request), "title": "This list takes too long", "opts": self.opts,
-                   "seconds": patience.LIST_MS // 1_000, "dated": self.dated and dates.PARAMETER}
+        context = {**self.page(request, "This list takes too long"), "seconds": patience.LIST_MS // 1_000,
+                   "dated": self.dated}
         return TemplateResponse(request, "admin/jobs/too_slow.html", context, status=503)
+
+    def page(self, request: HttpRequest, title: str) -> dict[str, Any]:
+        """What every page of our own needs. Breadcrumbs are a list from Django 6.1 on."""
+        return {**self.admin_site.each_context(request), "title": title, "opts": self.opts,
+                "crumbs_listed": django.VERSION >= (6, 1)}
 
     # --- one row ----------------------------------------------------------------------------------------------------
 

@@ -100,8 +100,7 @@ class JobAdmin(AnsweringAdmin):
     answers = (Cancel(), Pause(), Resume())
     dated = "pk"
     heavy = ("input", "input_hash", "fingerprint", "checkpoint", "checkpoint_hash", "head", "progress")
-    list_display = ("shown_id", "shown_state", "shown_type", "tenant", "queue", "worker_group", "attempt_count", "age",
-                    "reason")
+    list_display = ("shown_id", "shown_state", "shown_type", "shown_tenant", "place", "attempt_count", "age", "reason")
     list_filter = (StateFilter, TypeFilter, QueueFilter, GroupFilter, ReasonFilter, WorkspaceFilter, TenantFilter)
     list_select_related = ("tenant",)
     search_fields = ("pk",)
@@ -133,15 +132,25 @@ class JobAdmin(AnsweringAdmin):
         """With its version."""
         return f"{job.type}@{job.version}"
 
+    @admin.display(description="tenant")
+    def shown_tenant(self, job: Job) -> str:
+        """Whose it is."""
+        return job.tenant.subject or showing.NOTHING
+
+    @admin.display(description="queue, group")
+    def place(self, job: Job) -> str:
+        """Where it waits."""
+        return f"{job.queue}, {job.worker_group}"
+
     @admin.display(description="attempts")
     def attempt_count(self, job: Job) -> str:
         """Of so many."""
-        return f"{job.attempt_count} / {job.max_attempts}" if job.max_attempts else str(job.attempt_count)
+        return f"{job.attempt_count}/{job.max_attempts}" if job.max_attempts else str(job.attempt_count)
 
     @admin.display(description="age")
     def age(self, job: Any) -> str:
         """Since it was made."""
-        return explain.span(max(0.0, (job.now - job.created_at).total_seconds()))
+        return showing.length((job.now - job.created_at).total_seconds())
 
     # --- the page ---------------------------------------------------------------------------------------------------
 

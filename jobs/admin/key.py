@@ -106,6 +106,11 @@ class KeyAdmin(AnsweringAdmin):
                                    "shown_groups", "origin")}),
                 ("When", {"fields": ("created_at", "expires_at", "last_used_at", "revoked_at")})]
 
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """One button: what comes next is the secret."""
+        context |= {"show_save_and_add_another": False, "show_save_and_continue": False}
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Through the service; the secret lives in this request alone."""
         said = form.cleaned_data
@@ -117,8 +122,8 @@ class KeyAdmin(AnsweringAdmin):
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> Any:
         """The only page that ever shows the secret: the answer itself, kept by no session and no cache."""
-        context = {**self.admin_site.each_context(request), "title": "A new key", "opts": self.opts, "key": obj,
-                   "secret": obj.secret, "page": reverse("admin:jobs_key_change", args=[obj.pk])}
+        context = {**self.page(request, "A new key"), "key": obj, "secret": obj.secret,
+                   "page": reverse("admin:jobs_key_change", args=[obj.pk])}
         answer = TemplateResponse(request, "admin/jobs/key/made.html", context)
         answer["Cache-Control"] = "no-store"
         return answer

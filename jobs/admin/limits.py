@@ -37,11 +37,17 @@ def _judge(form: forms.BaseForm) -> None:
 class LimitsForm(forms.ModelForm):
     """The limits of a row that is there; whose they are does not change."""
 
-    exclusive_group_scope = forms.ChoiceField(choices=SCOPES, required=False)
+    exclusive_group_scope = forms.ChoiceField(choices=SCOPES, required=False,
+                                              help_text="Whether tenants of the workspace share such a group.")
 
     class Meta:
         model = Limits
         fields = ENFORCED
+        labels = {"exclusive_group_max": "Most of an exclusive group",
+                  "claim_max_wait_s": "Longest wait of a claim (s)",
+                  "release_max_delay_s": "Longest delay of a release (s)"}
+        help_texts = {"tenant_concurrency": "Most jobs of a tenant that run at once.",
+                      "exclusive_group_max": "Most jobs of one exclusive group that run at once."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -51,6 +51,11 @@ def words(values: Any) -> SafeString | str:
     return format_html_join(" ", "<code>{}</code>", ((v,) for v in values)) if values else NOTHING
 
 
+def length(seconds: float) -> str:
+    """How long ago something was, in the one unit that says most."""
+    return f"{seconds / 86_400:.0f} d" if seconds >= 2 * 86_400 else span(max(0.0, seconds))
+
+
 def milliseconds(value: int | None) -> str:
     """A span that is stored in milliseconds."""
     return NOTHING if value is None else span(value / 1_000)

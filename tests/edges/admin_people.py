@@ -63,9 +63,9 @@ def seed(jobs: int, letters: int) -> None:
         cursor.execute("ANALYZE jobs_job, jobs_attempt, jobs_dead_letter", [])
 
 
-_JOBS = """INSERT INTO jobs_job (id, workspace_id, tenant_id, type, version, queue, worker_group, origin, priority, input,
-    input_hash, fingerprint, external_id, idempotency_key, singleton, state, available_at, created_at, started_at,
-    ended_at, base_delay_ms, max_delay_ms, lapse_counts, max_lapses, dead_letter, lease_ms, duration_scope,
+_JOBS = """INSERT INTO jobs_job (id, workspace_id, tenant_id, type, version, queue, worker_group, origin, priority,
+    input, input_hash, fingerprint, external_id, idempotency_key, singleton, state, available_at, created_at,
+    started_at, ended_at, base_delay_ms, max_delay_ms, lapse_counts, max_lapses, dead_letter, lease_ms, duration_scope,
     strict_lease, credential, claims, chain, chain_claims, failures, lapses, releases, interruptions, pauses,
     checkpoint_number, revision, number, head)
   SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(n %% 4096), 3, '0')
@@ -80,6 +80,6 @@ _ATTEMPTS = """INSERT INTO jobs_attempt (id, job_id, number, chain, leased_at, l
   SELECT gen_random_uuid(), id, 1, 1, created_at, created_at, ended_at,
     CASE state WHEN 'failed' THEN 'failed' ELSE 'completed' END
   FROM jobs_job WHERE external_id LIKE 'caller-%%' ON CONFLICT DO NOTHING"""
-_LETTERS = """INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code, attempt_count,
-    opened_at) SELECT id, workspace_id, tenant_id, type, 1, 'attempts_exhausted', 'it_broke', 5, ended_at
+_LETTERS = """INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code,
+    attempt_count, opened_at) SELECT id, workspace_id, tenant_id, type, 1, 'attempts_exhausted', 'it_broke', 5, ended_at
   FROM jobs_job ORDER BY id LIMIT %s"""

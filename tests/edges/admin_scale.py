@@ -19,8 +19,9 @@ LISTS = ["job/", "job/?state=completed", "job/?state=failed", "job/?state=paused
          "job/?reason=terminal_error", "job/?workspace=1", "job/?tenant=1", "job/?tenant=1&state=failed",
          "job/?q=nothing-like-it", "job/?q=key-77", "job/?q=caller-88", "job/?q=%00", "deadletter/",
          "deadletter/?answer=open", "deadletter/?answer=requeued", "deadletter/?reason=quarantined",
-         "deadletter/?type=gone", "deadletter/?q=key-77", "attempt/", "attempt/?outcome=live", "attempt/?outcome=lapsed",
-         "artifact/", "command/", "target/", "tenant/", "workspace/", "claimline/", "worker/", "leader/", "limits/",
+         "deadletter/?type=gone", "deadletter/?q=key-77", "attempt/", "attempt/?outcome=live",
+         "attempt/?outcome=lapsed", "artifact/",
+         "command/", "target/", "tenant/", "workspace/", "claimline/", "worker/", "leader/", "limits/",
          "key/"]
 
 
@@ -37,12 +38,13 @@ def pages(client: Any) -> Iterator[tuple[str, Any, float, list[tuple[str, Any]]]
     paths = [*LISTS, f"job/?older={middle}", f"job/?newer={middle}", f"job/?older={middle}&state=failed",
              f"job/?newer={middle}&state=paused", f"job/?created={day:%Y}", f"job/?created={day:%Y-%m}",
              f"job/?created={day:%Y-%m-%d}", f"job/?created={day:%Y-%m-%d}&state=failed",
-             f"job/?created={day:%Y-%m-%d-%H}", f"job/?q={last.pk}", f"job/{last.pk}/change/", f"job/{last.pk}/history/",
+             f"job/?created={day:%Y-%m-%d-%H}", f"job/?q={last.pk}", f"job/{last.pk}/change/",
+             f"job/{last.pk}/history/",
              f"deadletter/?older={DeadLetter.objects.count() // 2}",
              f"deadletter/{DeadLetter.objects.values_list('pk', flat=True).first()}/change/",
              f"attempt/{Attempt.objects.filter(job_id=last.pk).get().pk}/change/"]
     for path in paths:
-        best, found = 1e9, []
+        best = 1e9
         for _ in range(2):
             with statements() as found:
                 begun = time.perf_counter()
@@ -55,13 +57,12 @@ def pages(client: Any) -> Iterator[tuple[str, Any, float, list[tuple[str, Any]]]
 def main(jobs: int = 1_000_000, letters: int = 100_000) -> int:
     """Seed, ask for every page, print a line each; 1 if one was too slow or refused."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jobsite.settings")
+    os.environ.setdefault("JOBS_DEFINITIONS", "jobsite.definitions,tests.definitions")
     import django
 
     django.setup()
-    from django.conf import settings
     from django.test.utils import setup_databases, setup_test_environment
 
-    settings.JOBS["DEFINITIONS"] = ["tests.definitions"]
     setup_test_environment()
     setup_databases(verbosity=0, interactive=False, serialized_aliases=[])
     from tests.edges.admin_people import seed, somebody

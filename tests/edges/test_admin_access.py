@@ -154,8 +154,8 @@ def test_a_superuser_cannot_edit_a_job_by_an_edited_form(rows):
     for extra in ({}, {"_save": "Save"}, {"_saveasnew": "1"}, {"_continue": "1"}):
         body = {"state": "completed", "input": "{}", "reason": "", "priority": "100", **extra}
         assert client.post(url("job", rows["job"], "change"), body).status_code == 403
-    assert client.post(url("job"), {"form-TOTAL_FORMS": "1", "form-0-state": "completed", "_save": "Save"}).status_code \
-        in (200, 403)
+    bulk = client.post(url("job"), {"form-TOTAL_FORMS": "1", "form-0-state": "completed", "_save": "Save"})
+    assert bulk.status_code in (200, 403)
     assert db.row_hash(rows["job"]) == before
 
 
@@ -192,7 +192,7 @@ def test_the_index_shows_only_what_may_be_seen(rows):
     assert "jobs/deadletter/" in somebody("viewer").get("/admin/").content.decode()
 
 
-# --- limits and keys ---------------------------------------------------------------------------------------------------
+# --- limits and keys -------------------------------------------------------------------------------------------------
 
 
 def test_limits_are_set_through_the_service(driver):

@@ -133,7 +133,8 @@ def test_confirmations_histories_messages_and_searches_escape_as_well(driver):
     for parameter in ("state", "type", "queue", "group", "reason", "workspace", "tenant"):
         check(client.get(f"{url('job')}?{parameter}={quote(word)}"), parameter)
     check(client.get(url("leader", quote(key_of(word), safe=""), "change"), follow=True), "no such leader")
-    check(client.post(url("key", "add"), {"name": word, "workspace": word, "tenant": word, "worker_groups": word}), "key")
+    said = {"name": word, "workspace": word, "tenant": word, "worker_groups": word}
+    check(client.post(url("key", "add"), said), "key")
     check(client.post(url("limits", "add"), {"workspace": word, "tenant_concurrency": word}), "limits")
     user.delete()
 
