@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
 
@@ -18,6 +21,14 @@ PEOPLE: dict[str, tuple[str, ...]] = {
     "requeuer": ("view_job", "requeue_job"), "discarder": ("view_job", "discard_job"),
     "limiter": ("manage_limits",), "keeper": ("manage_keys",),
 }
+
+
+@pytest.fixture(autouse=True)
+def quick(database, settings, monkeypatch):
+    """An empty log; passwords that cost nothing; pages without the bar of models, which has no text of any row."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    monkeypatch.setattr(admin.site, "enable_nav_sidebar", False)
+    LogEntry.objects.all().delete()
 
 
 def somebody(name: str) -> Client:

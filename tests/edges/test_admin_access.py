@@ -31,7 +31,7 @@ from jobs.models import (
 from jobs.services import keys, limits, tenancy
 from jobs.states import State
 from tests import database as db
-from tests.edges.admin_people import MODELS, PEOPLE, act, confirm, somebody, told, url
+from tests.edges.admin_people import MODELS, PEOPLE, act, confirm, quick, somebody, told, url  # noqa: F401
 from tests.making import in_state
 from tests.pages.people import person
 
@@ -50,11 +50,6 @@ def rights(name: str) -> set[str]:
 
 def staff(name: str) -> bool:
     return name not in ("stranger", "outsider")
-
-
-@pytest.fixture(autouse=True)
-def no_log(database):
-    LogEntry.objects.all().delete()
 
 
 @pytest.fixture

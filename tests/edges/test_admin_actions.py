@@ -14,13 +14,8 @@ from jobs.models import DeadLetter, Receipt, Tenant
 from jobs.services import dead_letters, intake
 from jobs.states import State
 from tests.driver import check, refused
-from tests.edges.admin_people import act, confirm, seed, somebody, told, url
+from tests.edges.admin_people import act, confirm, quick, seed, somebody, told, url  # noqa: F401
 from tests.making import archive, in_state
-
-
-@pytest.fixture(autouse=True)
-def no_log(database):
-    LogEntry.objects.all().delete()
 
 
 def letters(driver, count: int, **options) -> list[DeadLetter]:
