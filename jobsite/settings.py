@@ -121,6 +121,7 @@ LOGIN_URL = "console:login"
 LOGIN_REDIRECT_URL = "console:overview"
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = ["jobsite.formats"]
 STATIC_URL = "static/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

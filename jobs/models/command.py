@@ -42,3 +42,6 @@ class Command(models.Model):
             models.Index("job", "created_at", name="command_by_job"),
             models.Index("job", name="command_unread", condition=Q(consumed_at__isnull=True)),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.job_id}"

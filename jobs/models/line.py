@@ -28,3 +28,6 @@ class ClaimLine(models.Model):
                          condition=Q(parked__isnull=True)),
             models.Index("tenant_id", name="line_parked", condition=Q(parked__isnull=False)),
         ]
+
+    def __str__(self) -> str:
+        return f"line {self.pk} of tenant {self.tenant_id}"

@@ -61,3 +61,6 @@ class Artifact(models.Model):
             "artifact_immutable",
             "TG_OP = 'DELETE' OR (NEW.job_id = OLD.job_id AND NEW.hash = OLD.hash"
             " AND NEW.created_at = OLD.created_at)")]
+
+    def __str__(self) -> str:
+        return f"artifact of {self.job_id}"

@@ -77,3 +77,6 @@ class Limits(models.Model):
                 condition=models.Q(exclusive_group_max=None) | models.Q(exclusive_group_max__gte=1),
                 name="limits_exclusive_group_max_positive"),
         ]
+
+    def __str__(self) -> str:
+        return f"limits of {f'workspace {self.workspace_id}' if self.tenant_id is None else f'tenant {self.tenant_id}'}"

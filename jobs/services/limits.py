@@ -29,7 +29,7 @@ def set_limits(workspace: Workspace, tenant: Tenant | None = None, /, **limits: 
     process that dies here leaves the rest to the claim and the repair loop.
     """
     for name, value in limits.items():
-        _check(name, value)
+        check(name, value)
     with joining():
         row, _ = Limits.objects.update_or_create(workspace=workspace, tenant=tenant,
                                                  defaults={**limits, "updated_at": Now()})
@@ -46,7 +46,8 @@ def _follow(workspace_id: int) -> None:
     Repair().tick()
 
 
-def _check(name: str, value: Any) -> None:
+def check(name: str, value: Any) -> None:
+    """Whether this limit may be set to this value; raises Invalid for an unknown name or an impossible value."""
     if name == "exclusive_group_scope":
         if value is not None and value not in SCOPES:
             raise Invalid(f"must be one of {', '.join(SCOPES)}, or null", field=name, code="invalid_limit")

@@ -72,7 +72,9 @@ def test_the_wheel_carries_the_three_packages_and_what_they_need_to_run(wheel: P
     """Code, migrations, commands and templates; no tests."""
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in ("jobs/migrations/0002_tables.py", "jobs/management/commands/runworker.py", "jobsite/settings.py",
-                   "jobsite/templates/admin/base_site.html", "lanes/__init__.py"):
+                   "jobsite/templates/admin/base_site.html", "jobs/templates/admin/jobs/confirm.html",
+                   "jobs/templates/admin/jobs/job/change_form.html", "jobs/static/jobs/admin.css",
+                   "lanes/__init__.py"):
         assert needed in names
     assert not [name for name in names if name.startswith(("tests/", "manage.py"))]
 

@@ -1,0 +1,131 @@
+"""Limits in the admin: set through the service, which makes what already waits follow (C36, C37)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+
+from jobs.admin.base import JobsAdmin
+from jobs.admin.filters import WorkspaceFilter
+from jobs.admin.places import PlaceForm
+from jobs.errors import Invalid
+from jobs.models import Limits
+from jobs.models.permissions import Permission
+from jobs.services import limits
+
+ENFORCED = (*limits.COUNTS, "exclusive_group_scope")
+# Columns that nothing reads yet.
+REST = ("tenant_ceiling", "workspace_ceiling", "max_attempts_cap")
+SCOPES = [("", "as the workspace says"), *((scope, scope) for scope in limits.SCOPES)]
+
+
+def _judge(form: forms.BaseForm) -> None:
+    """Each value as the service judges it."""
+    for name in ENFORCED:
+        if name in form.cleaned_data:
+            value = form.cleaned_data[name]
+            form.cleaned_data[name] = value = None if value == "" else value
+            try:
+                limits.check(name, value)
+            except Invalid as error:
+                form.add_error(name, error.message)
+
+
+class LimitsForm(forms.ModelForm):
+    """The limits of a row that is there; whose they are does not change."""
+
+    exclusive_group_scope = forms.ChoiceField(choices=SCOPES, required=False,
+                                              help_text="Whether tenants of the workspace share such a group.")
+
+    class Meta:
+        model = Limits
+        fields = ENFORCED
+        labels = {"exclusive_group_max": "Most of an exclusive group",
+                  "claim_max_wait_s": "Longest wait of a claim (s)",
+                  "release_max_delay_s": "Longest delay of a release (s)"}
+        help_texts = {"tenant_concurrency": "Most jobs of a tenant that run at once.",
+                      "exclusive_group_max": "Most jobs of one exclusive group that run at once."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Whoever may only look has a form without fields.
+        for name in set(limits.COUNTS) & set(self.fields):
+            self.fields[name].required = False
+
+    def clean(self) -> Any:
+        """As the service."""
+        super().clean()
+        _judge(self)
+        return self.cleaned_data
+
+
+class NewLimitsForm(LimitsForm, PlaceForm):
+    """Limits of a workspace or tenant that has none."""
+
+    def clean(self) -> Any:
+        """As the service; limits that are there are changed, not made again."""
+        found = super().clean()
+        place, subject = found.get("workspace"), found.get("tenant")
+        of = {"tenant__subject": subject} if subject else {"tenant": None}
+        if place and Limits.objects.filter(workspace=place, **of).exists():
+            self.add_error(None, "There are limits for it already: change those.")
+        return found
+
+
+@admin.register(Limits)
+class LimitsAdmin(JobsAdmin):
+    """Of a workspace, or of one tenant."""
+
+    form = LimitsForm
+    list_display = ("shown_of", *ENFORCED, "updated_at")
+    list_filter = (WorkspaceFilter,)
+    list_select_related = ("workspace", "tenant")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever may view jobs or manage limits."""
+        return super().has_view_permission(request, obj) or self.may(request, Permission.MANAGE_LIMITS)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whoever may manage limits."""
+        return self.may(request, Permission.MANAGE_LIMITS)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever may manage limits."""
+        return self.may(request, Permission.MANAGE_LIMITS)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """With whose they are."""
+        return super().get_queryset(request).select_related("workspace", "tenant")
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """Whose limits they are is said once, when they are made."""
+        if obj is None:
+            kwargs |= {"form": NewLimitsForm}
+        return super().get_form(request, obj, change, **kwargs)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """What the product enforces, and beside it what it does not."""
+        if obj is None:
+            return [(None, {"fields": ("workspace", "tenant")}), ("Limits", {"fields": ENFORCED})]
+        return [(None, {"fields": ("shown_of", "updated_at")}),
+                ("Limits", {"fields": ENFORCED, "description": "Empty: no limit, or as the workspace says."}),
+                ("Not enforced", {"fields": REST, "classes": ("collapse",)})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """All but the limits."""
+        return () if obj is None else ("shown_of", "updated_at", *REST)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Through the service."""
+        said = form.cleaned_data
+        place, tenant = (obj.workspace, obj.tenant) if change else form.place()
+        row = limits.set_limits(place, tenant, **{name: said[name] for name in ENFORCED})
+        obj.__dict__.update(row.__dict__)
+
+    @admin.display(description="of")
+    def shown_of(self, row: Limits) -> str:
+        """A tenant, or the whole workspace."""
+        return f"{row.workspace} / {row.tenant}" if row.tenant else f"{row.workspace} (whole workspace)"

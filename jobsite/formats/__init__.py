@@ -1,0 +1,1 @@
+"""How the site writes moments, by language: Django's FORMAT_MODULE_PATH."""
