@@ -74,8 +74,9 @@ class Drawing:
     faint: list[Edge]
     made: list[Edge]
     said: str
+    top: int = 62
+    high: int = 194
     wide: int = 750
-    high: int = 280
     box_wide: int = WIDE
     box_high: int = HIGH
 
@@ -99,7 +100,11 @@ def drawing(present: str, runs: Iterable[Sequence[str]]) -> Drawing:
     made = [_edge(*pair, label=_label(numbers)) for pair, numbers in moves.items() if pair[0] is not pair[1]]
     faint = [_edge(*pair) for pair in USUAL if pair not in moves]
     way = "; then, after some that are not shown, ".join(told) or "unknown"
-    return Drawing(nodes, faint, made, f"The job is {present}. It went through these states: {way}.")
+    # As high as it needs to be: most jobs go no way around.
+    top = int(min(62, *(edge.label_top - 6 for edge in made))) if made else 62
+    low = int(max(256, *(edge.label_top + 26 for edge in made))) if made else 256
+    said = f"The job is {present}. It went through these states: {way}."
+    return Drawing(nodes, faint, made, said, top, low - top)
 
 
 def _label(numbers: list[int]) -> str:

@@ -14,6 +14,7 @@ from jobs.sightings import Filter, Place
 from jobs.states import State
 
 MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
+_NO_MOMENT = {"invalid": "This is no date and time, like 2026-11-29T14:30."}
 # What says where in the list one is, and no filter.
 PLACES = ("before", "after", "select")
 # What the page folds away until it is used.
@@ -32,7 +33,8 @@ class Filters(forms.Form):
     """What the list may be narrowed to. Moments are UTC."""
 
     q = forms.CharField(max_length=600, required=False, label="Search")
-    state = forms.MultipleChoiceField(choices=[(s.value, s.value) for s in State], required=False)
+    state = forms.MultipleChoiceField(choices=[(s.value, s.value) for s in State], required=False,
+                                      error_messages={"invalid_choice": "There is no state %(value)s."})
     type = forms.RegexField(r"^[^@\s]{1,64}(@[0-9]{1,9})?\Z", required=False, max_length=80,
                             error_messages={"invalid": "This is a type, or type@version."})
     queue = forms.CharField(max_length=64, required=False)
@@ -40,8 +42,9 @@ class Filters(forms.Form):
     workspace = forms.CharField(max_length=64, required=False)
     tenant = forms.CharField(max_length=255, required=False)
     reason = forms.CharField(max_length=512, required=False)
-    since = forms.DateTimeField(input_formats=MOMENTS, required=False, label="Created from")
-    until = forms.DateTimeField(input_formats=MOMENTS, required=False, label="Created before")
+    since = forms.DateTimeField(input_formats=MOMENTS, required=False, label="Created from", error_messages=_NO_MOMENT)
+    until = forms.DateTimeField(input_formats=MOMENTS, required=False, label="Created before",
+                                error_messages=_NO_MOMENT)
     system = forms.BooleanField(required=False, label="System jobs")
     before = forms.UUIDField(required=False)
     after = forms.UUIDField(required=False)

@@ -60,7 +60,8 @@ class Job(Page):
             "answered": [letter for letter in letters if letter.resolved_at is not None],
             "commands": sightings.commands(job, COMMANDS), "stages": stages(job, history),
             "payloads": payloads(job) if seen else [], "can_see": seen,
-            "policy": policy(job), "due_later": job.state == "queued" and job.available_at > now,
+            "policy": policy(job), "counters": counters(job),
+            "due_later": job.state == "queued" and job.available_at > now,
             "current": job.target is None or job.target.generation == job.generation}
 
 
@@ -106,6 +107,13 @@ def stages(job: Row, history: Timeline) -> list[tuple[str, str]]:
     definition = registry().find(job.type, job.version)
     labels = dict(definition.stages or {}) if definition is not None else {}
     return [(label, events.pop(name, "")) for name, label in labels.items()] + list(events.items())
+
+
+def counters(job: Row) -> list[tuple[str, int]]:
+    """How the attempts of the present chain ended, as far as any did so."""
+    ends = (("failed", job.failures), ("lapsed", job.lapses), ("released", job.releases),
+            ("interrupted", job.interruptions), ("paused", job.pauses))
+    return [(word, n) for word, n in ends if n]
 
 
 def policy(job: Row) -> dict[str, float | None]:

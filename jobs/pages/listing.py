@@ -30,7 +30,7 @@ class Jobs(Page):
         found, slow = self._found(form) if form.is_valid() else (Found([]), False)
         context = self.get_context_data(
             form=form, faults=form.faults(), chips=form.chips(request.GET), known=filters.known(), states=list(State),
-            chosen=request.GET.getlist("state"), found=found, slow=slow, shown=len(found.jobs),
+            chosen=request.GET.getlist("state"), found=found, slow=slow, many=len(found.jobs),
             rows=[row(job) for job in found.jobs], unfolded=any(request.GET.get(name) for name in filters.FOLDED),
             selecting=selecting, actions=actions_for(request.user), query=filters.without(request.GET),
             here=request.GET.urlencode())

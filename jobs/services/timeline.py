@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from jobs import clock
-from jobs.models import Attempt, Job, Receipt
+from jobs.models import Attempt, Job, Receipt, Worker
 from jobs.receipts import ZERO, BrokenHistory, check_chain, fold
 from jobs.receipts import Receipt as Fact
 from jobs.services import explain
@@ -117,7 +118,21 @@ def _told(job: Job, rows: list[Receipt]) -> list[Step]:
     named = {body["attempt"] for body in bodies if isinstance(body.get("attempt"), str)}
     numbers = {str(pk): number for pk, number in
                Attempt.objects.filter(job_id=job.pk, pk__in=_ids(named)).values_list("pk", "number")}
-    return [explain.step(row, body, numbers) for row, body in zip(rows, bodies, strict=True)]
+    workers = _workers(bodies)
+    # Who did it is said beside the sentence, a worker by its name.
+    told = [explain.step(row, {**body, "by": None}, numbers) for row, body in zip(rows, bodies, strict=True)]
+    return [replace(step, by=workers.get(by, by)) for step, by in zip(told, map(_by, bodies), strict=True)]
+
+
+def _by(body: dict[str, Any]) -> str:
+    return str(body.get("by") or "")
+
+
+def _workers(bodies: list[dict[str, Any]]) -> dict[str, str]:
+    """The workers that these receipts name, as far as they are still known."""
+    named = {by.removeprefix("worker:") for body in bodies if (by := _by(body)).startswith("worker:")}
+    return {f"worker:{pk}": f"worker {name}" for pk, name in
+            Worker.objects.filter(pk__in=_ids(named)).values_list("pk", "name")}
 
 
 def _ids(named: set[str]) -> list[UUID]:

@@ -90,6 +90,15 @@ def timed() -> Iterator[list[tuple[float, str, Any]]]:
         yield found
 
 
+def reads_all_jobs(sql: str, params: Any) -> bool:
+    """Whether the database would read every job for this statement."""
+    if not sql.lstrip().startswith("SELECT") or "jobs_job" not in sql:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {sql}", params)
+        return any("Seq Scan on jobs_job" in line for line, in cursor.fetchall())
+
+
 def main() -> None:
     """The long form."""
     parser = argparse.ArgumentParser(prog="python -m tests.pages.scale", description=(__doc__ or "").splitlines()[0])
