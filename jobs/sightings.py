@@ -64,8 +64,8 @@ class Place(NamedTuple):
 class Found(NamedTuple):
     """One page, newest first, and the ids that the pages beside it begin from.
 
-    Where the look ended before the page was full and before the list did, `reached` is the last id that it saw,
-    after `looked` jobs; `hasty` says that it ended early because the database took too long.
+    At most `looked` jobs were looked at. Where that ended before the page was full and before the list did, `reached`
+    is the last id that was seen; `hasty` says that it ended early because the database took too long.
     """
 
     jobs: list[Job]
@@ -132,11 +132,11 @@ def _page(narrowed: Filter, place: Place, window: int) -> Found:
     more, page = len(read) > SHOWN, read[:SHOWN]
     if up:
         page.reverse()
-    here = Found(page)
+    here = Found(page, looked=window)
     if page:
         here = here._replace(newer=page[0].pk if (more if up else place.before) else None,
                              older=page[-1].pk if up or more else None)
-    return here if more or edge is None else here._replace(reached=edge, looked=window)
+    return here if more or edge is None else here._replace(reached=edge)
 
 
 def _from(start: QuerySet[Job], narrowed: Filter, place: Place) -> QuerySet[Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -53,7 +54,8 @@ class Filters(forms.Form):
         """The filter of a valid form."""
         said: dict[str, Any] = self.cleaned_data
         return Filter(tuple(said["state"]), said["type"], said["queue"], said["group"], said["workspace"],
-                      said["tenant"], said["reason"], said["since"], said["until"], said["q"], said["system"])
+                      said["tenant"], said["reason"], _utc(said["since"]), _utc(said["until"]), said["q"],
+                      said["system"])
 
     def place(self) -> Place:
         """Where in the list; older wins over newer."""
@@ -69,6 +71,11 @@ class Filters(forms.Form):
         """One for each value that narrows the list."""
         return [Chip(str(self.fields[name].label or name.capitalize()), value, without(query, name, value))
                 for name in self.fields if name not in PLACES for value in query.getlist(name) if value.strip()]
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    """As the form says, whatever time zone the site has."""
+    return None if moment is None else moment.replace(tzinfo=UTC)
 
 
 def without(query: QueryDict, *names: str) -> str:

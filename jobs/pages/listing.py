@@ -26,13 +26,15 @@ class Jobs(Page):
         """A filter that makes no sense is refused with what is wrong, not ignored."""
         form = Filters(request.GET)
         selecting = "select" in request.GET
-        self.live = None if selecting else self.live
         found, slow = self._found(form) if form.is_valid() else (Found([]), False)
+        # A far look is nothing to repeat at every news.
+        still = selecting or slow or found.looked > sightings.NEAR
+        self.live = None if still else self.live
         context = self.get_context_data(
             form=form, faults=form.faults(), chips=form.chips(request.GET), known=filters.known(), states=list(State),
             chosen=request.GET.getlist("state"), found=found, slow=slow, many=len(found.jobs),
             rows=[row(job) for job in found.jobs], unfolded=any(request.GET.get(name) for name in filters.FOLDED),
-            selecting=selecting, actions=actions_for(request.user), query=filters.without(request.GET),
+            selecting=selecting, still=still, actions=actions_for(request.user), query=filters.without(request.GET),
             here=request.GET.urlencode())
         return self.render_to_response(context, status=200 if form.is_valid() else 400)
 

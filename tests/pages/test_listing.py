@@ -31,6 +31,7 @@ def test_the_newest_job_stands_first_and_the_house_s_own_are_hidden(seen, driver
     own = driver.enqueue("echo")
     database.rows("UPDATE jobs_job SET worker_group = 'system' WHERE id = %s RETURNING 1", own)
     assert listed(seen.get("/jobs/")) == ids[::-1]
+    assert 'data-live="/live/site/"' in seen.get("/jobs/").content.decode()
     assert listed(seen.get("/jobs/?system=1")) == [own, *ids[::-1]]
     assert listed(seen.get("/jobs/?group=system")) == [own]
 
@@ -138,6 +139,7 @@ def test_a_look_ends_after_so_many_jobs_and_goes_on_from_there(seen, driver, mon
     looks = 1
     while not listed(answer):
         assert "looked through 40 jobs" in answer.content.decode()
+        assert "data-live" not in answer.content.decode()
         answer = seen.get(f"/jobs/{link(answer, 'Look further')}")
         looks += 1
     assert (listed(answer), looks) == ([rare], 3)
