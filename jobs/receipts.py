@@ -76,7 +76,14 @@ IGNORED_WITHOUT_JOB = frozenset({Kind.FAILED, Kind.LEASE_EXPIRED})
 
 
 class BrokenHistory(Exception):
-    """The receipts do not tell one story: a gap, a wrong link or an event of an unknown job."""
+    """The receipts do not tell one story: a gap, a wrong link or an event of an unknown job.
+
+    `number` is the first receipt that does not fit, where one can be named.
+    """
+
+    def __init__(self, message: str, number: int | None = None) -> None:
+        self.number = number
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +142,17 @@ def link(prev: bytes, job_id: uuid.UUID, number: int, at_us: int, kind: str, bod
     ))).digest()
 
 
-def check_chain(receipts: Iterable[Receipt]) -> bytes:
-    """The head of an unbroken chain; raises BrokenHistory naming the first bad receipt and why (A12)."""
-    prev, expected = ZERO, 1
+def check_chain(receipts: Iterable[Receipt], prev: bytes = ZERO, first: int = 1) -> bytes:
+    """The head of an unbroken chain; raises BrokenHistory naming the first bad receipt and why (A12).
+
+    `prev` is the hash before the receipt with number `first`.
+    """
+    expected = first
     for r in receipts:
         if r.number != expected:
-            raise BrokenHistory(f"receipt {expected}: broken prev")
+            raise BrokenHistory(f"receipt {expected}: broken prev", expected)
         if link(prev, r.job_id, r.number, r.at_us, r.kind, r.body) != r.hash:
-            raise BrokenHistory(f"receipt {r.number}: hash mismatch")
+            raise BrokenHistory(f"receipt {r.number}: hash mismatch", r.number)
         prev, expected = r.hash, expected + 1
     return prev
 

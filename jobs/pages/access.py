@@ -16,7 +16,7 @@ from jobs.models.permissions import Permission
 class Page(LoginRequiredMixin, PermissionRequiredMixin, TemplateView):
     """One page. Without a login it leads to the login, without the permission it is refused (403)."""
 
-    permission_required = Permission.VIEW.label
+    permission_required: Any = Permission.VIEW.label
     # What the page follows over the websocket: the whole site, unless it says a path of its own.
     live: str | None = "/live/site/"
 

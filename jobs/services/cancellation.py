@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from jobs import clock, failpoints
@@ -29,45 +29,64 @@ def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled",
                 revision: int | None = None) -> list[Answer]:
     """Cancel each; a refusal stands in its place."""
     check_reason(reason)
-    known = [_known(id_) for id_ in job_ids]
-    moves = [Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision) for id_ in known if isinstance(id_, str)]
+    answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision))
+    return [_quiet(answer, id_) for answer, id_ in zip(answers, job_ids, strict=True)]
+
+
+def _each(job_ids: Sequence[JobId], move: Callable[[str], Move], *, release: bool = False,
+          refused: Mapping[str, JobsError] | None = None) -> list[Answer]:
+    """One move for each job, locked in order whatever the caller's; a refusal stands in its place."""
+    ids = [_known(id_) for id_ in job_ids]
+    known = [(refused or {}).get(id_, id_) if isinstance(id_, str) else id_ for id_ in ids]
     with joining():
-        answers = iter(apply(moves, release=False))
+        answers = iter(apply([move(id_) for id_ in known if isinstance(id_, str)], release=release))
         failpoints.at("cancel.written")
-    return [_quiet(next(answers), id_) if isinstance(id_, str) else id_ for id_ in known]
+    return [next(answers) if isinstance(id_, str) else id_ for id_ in known]
 
 
-def _known(job_id: JobId) -> str | JobNotFound:
+def _known(job_id: JobId) -> str | JobsError:
     try:
         return words.job_id(job_id)
     except JobNotFound as error:
         return error
 
 
-def _quiet(answer: Answer, job_id: str) -> Answer:
+def _quiet(answer: Answer, job_id: JobId) -> Answer:
     if isinstance(answer, JobEnded) and answer.facts.get("status") == State.CANCELLED:
-        return Moved(job_id, State.CANCELLED, repeated=True)
+        return Moved(words.job_id(job_id), State.CANCELLED, repeated=True)
     return answer
 
 
 def pause(job_id: JobId, *, by: str, reason: str = "paused", revision: int | None = None) -> Moved:
     """Put a job aside; a live claim is void at once (B19, B28)."""
+    return answered(pause_many([job_id], by=by, reason=reason, revision=revision)[0])
+
+
+def pause_many(job_ids: Sequence[JobId], *, by: str, reason: str = "paused",
+               revision: int | None = None) -> list[Answer]:
+    """Put each aside; a refusal stands in its place."""
     check_reason(reason)
-    id_ = words.job_id(job_id)
-    with joining():
-        return answered(apply([Move(id_, Verb.PAUSE, by=by, reason=reason, revision=revision)], release=False)[0])
+    return _each(job_ids, lambda id_: Move(id_, Verb.PAUSE, by=by, reason=reason, revision=revision))
 
 
-def resume(job_id: JobId, *, by: str, revision: int | None = None, available_at: datetime | None = None) -> Moved:
+def resume(job_id: JobId, *, by: str, revision: int | None = None, available_at: datetime | None = None,
+           reason: str | None = None) -> Moved:
     """Let a paused job wait again, from `available_at` on; one past its deadline fails instead (B19, E1).
 
     Raises Invalid when its version is not registered any more (B28).
     """
-    id_ = words.job_id(job_id)
-    words.check_registered(id_)
+    return answered(resume_many([job_id], by=by, revision=revision, available_at=available_at, reason=reason)[0])
+
+
+def resume_many(job_ids: Sequence[JobId], *, by: str, revision: int | None = None,
+                available_at: datetime | None = None, reason: str | None = None) -> list[Answer]:
+    """Let each wait again; a refusal stands in its place."""
+    if reason is not None:
+        check_reason(reason)
     at_us = clock.micros(words.moment(available_at, "available_at"))
-    with joining():
-        return answered(apply([Move(id_, Verb.RESUME, by=by, revision=revision, at_us=at_us)])[0])
+    refused = words.unregistered([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)])
+    return _each(job_ids, lambda id_: Move(id_, Verb.RESUME, by=by, reason=reason, revision=revision, at_us=at_us),
+                 release=True, refused=refused)
 
 
 def check_reason(reason: str) -> None:

@@ -30,12 +30,15 @@ RUNNER_LIVE_FOR = timedelta(seconds=120)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One receipt, told."""
+    """One receipt, told. `to` is the state that it moved the job to, `progress` its (stage, event)."""
 
     number: int
     kind: str
     at: datetime
     said: str
+    by: str = ""
+    to: str = ""
+    progress: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +65,20 @@ class Story:
 def story(job: Job) -> Story:
     """The story of a job, as of now."""
     now = clock.now()
-    written = list(Receipt.objects.filter(job_id=job.pk).order_by("number"))
+    # As its row was read: what was written since would look like a chain that does not fit.
+    written = list(Receipt.objects.filter(job_id=job.pk, number__lte=job.number).order_by("number"))
     attempts = list(Attempt.objects.filter(job_id=job.pk).select_related("worker", "key").order_by("number"))
     numbers = {str(a.pk): a.number for a in attempts}
-    steps = [Step(r.number, r.kind, r.at, tell(r.kind, json.loads(r.body), numbers)) for r in written]
+    steps = [step(r, facts(r.body), numbers) for r in written]
     return Story(job, now, steps, attempts, attempt_logs.of(job), _broken(job, written), blocker(job, now))
 
 
 def _broken(job: Job, written: list[Receipt]) -> str | None:
-    facts = [Fact(r.job_id, r.number, r.kind, clock.micros(r.at) or 0, r.body, bytes(r.hash)) for r in written]
+    told = [Fact(r.job_id, r.number, r.kind, clock.micros(r.at) or 0, r.body, bytes(r.hash)) for r in written]
     try:
-        if check_chain(facts) != bytes(job.head):
+        if check_chain(told) != bytes(job.head):
             return "the last receipt is not the one that the job names"
-        view = fold(facts)
+        view = fold(told)
     except BrokenHistory as error:
         return str(error)
     return None if view is not None and view.state == job.state else "the receipts tell another state than the row"
@@ -83,17 +87,38 @@ def _broken(job: Job, written: list[Receipt]) -> str | None:
 # --- receipts in words ---------------------------------------------------------------------------------------------
 
 
+def facts(body: str) -> dict[str, Any]:
+    """What a receipt holds; nothing where somebody has changed it to what is no JSON object."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def step(row: Receipt, body: dict[str, Any], numbers: dict[str, int]) -> Step:
+    """One receipt, told; attempts by their numbers."""
+    stage = body.get("progress")
+    event = (str(stage.get("stage")), str(stage.get("event"))) if isinstance(stage, dict) else None
+    return Step(row.number, row.kind, row.at, tell(row.kind, body, numbers), str(body.get("by") or ""),
+                str(body.get("to") or ""), event)
+
+
 def tell(kind: str, body: dict[str, Any], numbers: dict[str, int]) -> str:
     """One receipt as a sentence."""
     holder = body.get("attempt")
     number = numbers.get(str(holder))
     attempt = f"attempt {number}" if number is not None else "the attempt"
-    words = _TOLD.get(Kind(kind))
+    words = _TOLD.get(kind)
     return words(body, attempt) if words else f"{kind} {json.dumps(body, sort_keys=True)}"
 
 
 def _by(body: dict[str, Any]) -> str:
     return f" by {body['by']}" if body.get("by") else ""
+
+
+def _why(body: dict[str, Any]) -> str:
+    return f" ({body['reason']})" if body.get("reason") else ""
 
 
 def _when(body: dict[str, Any]) -> str:
@@ -116,17 +141,22 @@ def _back(said: str, body: dict[str, Any]) -> str:
             return said
 
 
+def _stage(body: dict[str, Any]) -> str:
+    stage = body.get("progress") or {}
+    return f"{stage.get('event')} stage {stage.get('stage')!r}"
+
+
 def _failed(body: dict[str, Any], attempt: str) -> str:
     if body.get("attempt") is None:
         return _back("the job ended while it waited", body)
     return _back(f"{attempt} failed with {body.get('code') or body.get('reason')}", body)
 
 
-_TOLD: dict[Kind, Callable[[dict[str, Any], str], str]] = {
+_TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.ENQUEUED: lambda b, a: f"enqueued as {b.get('type')}{_by(b)} (origin {b.get('origin')}){_when(b)}",
     Kind.LEASED: lambda b, a: f"{a} claimed{_by(b)}",
     Kind.HEARTBEAT: lambda b, a: f"{a} sent its first heartbeat: running",
-    Kind.PROGRESS: lambda b, a: f"{a} {b['progress'].get('event')} stage {b['progress'].get('stage')!r}",
+    Kind.PROGRESS: lambda b, a: f"{a} {_stage(b)}",
     Kind.CHECKPOINT: lambda b, a: f"{a} kept checkpoint {b.get('checkpoint')}",
     Kind.COMPLETED: lambda b, a: f"{a} completed the job",
     Kind.FAILED: _failed,
@@ -137,7 +167,7 @@ _TOLD: dict[Kind, Callable[[dict[str, Any], str], str]] = {
     Kind.RELEASED: lambda b, a: _back(f"{a} gave the job back", b),
     Kind.INTERRUPTED: lambda b, a: _back(f"{a} was interrupted ({b.get('code') or b.get('reason')})", b),
     Kind.PAUSED: lambda b, a: f"paused{_by(b)} ({b.get('reason')})",
-    Kind.RESUMED: lambda b, a: f"resumed{_by(b)}{_when(b)}",
+    Kind.RESUMED: lambda b, a: f"resumed{_by(b)}{_why(b)}{_when(b)}",
     Kind.SUPERSEDED: lambda b, a: f"superseded by generation {b.get('generation')} of its target{_by(b)}",
     Kind.REQUEUED: lambda b, a: f"requeued{_by(b)}: a new chain begins ({b.get('reason')})",
     Kind.DISCARDED: lambda b, a: f"its dead letter was discarded{_by(b)} ({b.get('reason')})",
@@ -216,7 +246,8 @@ def _tenant_full(job: Job, now: datetime) -> Reason | None:
     if parked is None and most is None:
         return None
     name = admission.tenant_key(job.tenant_id)
-    running = Job.objects.filter(tenant_id=job.tenant_id, state__in=[s.value for s in HELD]).count()
+    # By the index of live attempts: a tenant may have had a million jobs.
+    running = Attempt.objects.filter(ended_at=None, job__tenant_id=job.tenant_id).count()
     if parked is None and (most is None or running < most):
         return None
     return Reason("tenant_at_cap", f"Its tenant ({name}) runs {running} of at most {most} jobs at once.")
@@ -270,9 +301,7 @@ def as_json(told: Story) -> dict[str, Any]:
 
 
 def holder(attempt: Attempt) -> str:
-    """Who held an attempt: a worker by name, or a runner by its key."""
+    """Who held an attempt, which was read with both: a worker by name, or a runner by its key."""
     if attempt.worker_id is not None:
-        worker = Worker.objects.filter(pk=attempt.worker_id).first()
-        return f"worker {worker.name}" if worker else f"worker {attempt.worker_id}"
-    key = Key.objects.filter(pk=attempt.key_id).first() if attempt.key_id is not None else None
-    return f"runner {key.name} ({key.prefix})" if key else "somebody"
+        return f"worker {attempt.worker.name if attempt.worker else attempt.worker_id}"
+    return f"runner {attempt.key.name} ({attempt.key.prefix})" if attempt.key else "somebody"

@@ -9,6 +9,7 @@ import difflib
 import math
 import re
 import uuid
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -82,11 +83,10 @@ def fence(value: Any) -> str:
         raise StaleFence() from None
 
 
-def check_registered(job_id: str) -> None:
-    """Raises Invalid for a job whose version this site does not know any more (B28, E4)."""
-    found = lookup.version_of(job_id)
-    if found is not None and registry().find(*found) is None:
-        raise Invalid(f"{found[0]}@{found[1]} is not registered any more.", field="type", code="unregistered_version")
+def unregistered(job_ids: Collection[str]) -> dict[str, Invalid]:
+    """A refusal for each of these jobs whose version this site does not know any more (B28, E4)."""
+    return {id_: Invalid(f"{type_}@{version} is not registered any more.", field="type", code="unregistered_version")
+            for id_, (type_, version) in lookup.versions(job_ids).items() if registry().find(type_, version) is None}
 
 
 def queue(asked: str | None, own: str) -> str:

@@ -106,10 +106,10 @@ def ended(job_ids: Collection[str], types: Collection[str]) -> list[End]:
     return [End._make(r) for r in rows(_ENDED, [packed(job_ids), packed(types)])]
 
 
-def version_of(job_id: str) -> tuple[str, int] | None:
-    """The type and version that a job names; they never change."""
-    found = rows("SELECT type, version FROM jobs_job WHERE id = %s::uuid", [job_id])
-    return found[0] if found else None  # type: ignore[return-value]
+def versions(job_ids: Collection[str]) -> dict[str, tuple[str, int]]:
+    """The type and version that each of these jobs names; they never change."""
+    found = rows(f"SELECT id::text, type, version FROM jobs_job WHERE id = ANY({array('uuid')})", [packed(job_ids)])
+    return {id_: (type_, version) for id_, type_, version in found}
 
 
 _PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL FROM jobs_tenant t

@@ -15,6 +15,7 @@ from datetime import UTC
 from typing import Any, TextIO
 
 from jobs import clock
+from jobs.redaction import INSTEAD, secret
 
 LIMIT = 2_000
 DEEPEST = 8
@@ -22,13 +23,12 @@ MOST_LINES = 5_000
 # Lines of one write.
 TOGETHER = 100
 LAST_S = 1.0
-SECRETS = ("authorization", "cookie", "password", "secret", "token", "session", "api_key", "access_key")
 
 
 def clipped(name: str, value: Any, depth: int = DEEPEST) -> Any:
     """A value as a log may show it: secrets by name left out, text and depth cut, control characters escaped."""
-    if any(word in name.lower() for word in SECRETS):
-        return "[redacted]"
+    if secret(name):
+        return INSTEAD
     if isinstance(value, (dict, list, tuple)) and depth == 0:
         return "[...]"
     if isinstance(value, dict):

@@ -1,0 +1,169 @@
+"""Cancel, pause, resume, requeue, discard: a look at what would be done, a reason, and then the service."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import reverse
+
+from jobs import selectors, sightings
+from jobs.errors import Invalid, JobNotFound, JobsError
+from jobs.models import Job
+from jobs.models.permissions import Permission
+from jobs.pages.access import Page, operator
+from jobs.services import cancellation, dead_letters
+from jobs.states import ACTIVE, HELD, State
+
+MOST = 100
+SAMPLE = 10
+
+
+class Action(NamedTuple):
+    """A button: from which states it does something, what it means, and the service behind it.
+
+    `run` takes ids, who and why, and answers a move or a refusal for each.
+    """
+
+    verb: str
+    label: str
+    done: str
+    permission: Permission
+    states: frozenset[State]
+    means: str
+    run: Callable[[Sequence[UUID], str, str], Sequence[Any]]
+    danger: bool = False
+    many: bool = True
+
+
+def _letter(answer: Callable[..., Any]) -> Callable[[Sequence[UUID], str, str], Sequence[Any]]:
+    """One of the two answers to a job's open dead letter."""
+    def run(ids: Sequence[UUID], by: str, reason: str) -> Sequence[Any]:
+        try:
+            return [answer(selectors.open_letter(job), by=by, reason=reason) for job in sightings.some(list(ids))]
+        except JobNotFound:
+            return [dead_letters.NotDeadLettered()]
+        except JobsError as error:
+            return [error]
+    return run
+
+
+ACTIONS = {a.verb: a for a in (
+    Action("cancel", "Cancel", "cancelled", Permission.CANCEL, ACTIVE,
+           "Whoever runs one loses it at once and can commit nothing more. A cancelled job never runs again.",
+           lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why), danger=True),
+    Action("pause", "Pause", "paused", Permission.PAUSE, frozenset({State.QUEUED, *HELD}),
+           "Whoever runs one loses it at once. A paused job waits until somebody resumes it; deadlines go on.",
+           lambda ids, by, why: cancellation.pause_many(ids, by=by, reason=why)),
+    Action("resume", "Resume", "resumed", Permission.PAUSE, frozenset({State.PAUSED}),
+           "A resumed job waits for its turn again. One whose deadline has passed fails instead.",
+           lambda ids, by, why: cancellation.resume_many(ids, by=by, reason=why)),
+    Action("requeue", "Requeue", "requeued", Permission.REQUEUE, frozenset({State.FAILED}),
+           "It begins a new chain of attempts with its last checkpoint. Its dead letter is closed.",
+           _letter(dead_letters.requeue), many=False),
+    Action("discard", "Discard", "discarded", Permission.DISCARD, frozenset({State.FAILED}),
+           "Its dead letter is closed for good, and the job stays failed.",
+           _letter(dead_letters.discard), danger=True, many=False),
+)}
+
+
+def actions_for(user: Any, *, many: bool = True) -> list[Action]:
+    """The buttons that somebody may press: on a selection, or on one job."""
+    return [a for a in ACTIONS.values() if user.has_perm(a.permission.label) and (a.many or not many)]
+
+
+def possible(user: Any, job: Job, has_letter: bool) -> list[Action]:
+    """The buttons of one job."""
+    return [a for a in actions_for(user, many=False) if job.state in a.states and (a.many or has_letter)]
+
+
+class Acting(Page):
+    """`/jobs/act/?verb=cancel&id=...`: GET shows what would happen, POST does it and leads back."""
+
+    template_name = "jobs/acting.html"
+    live = None
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Raises BadRequest for what no button of ours asks."""
+        self.said = request.POST if request.method == "POST" else request.GET
+        return super().dispatch(request, *args, **kwargs)
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """What would happen."""
+        return self._ask()
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Do it."""
+        action, ids, reason = self._action(), self._ids(), self.said.get("reason", "").strip()
+        if not ids:
+            return self._ask()
+        try:
+            answers = action.run(ids, operator(request), reason)
+        except Invalid as error:
+            return self._ask(fault=error.message, status=400)
+        except OperationalError:
+            messages.error(request, "The database was too busy. Nothing was changed; try again.")
+            return HttpResponseRedirect(self._back(ids))
+        _say(request, action, answers)
+        return HttpResponseRedirect(self._back(ids))
+
+    def _action(self) -> Action:
+        action = ACTIONS.get(self.said.get("verb", ""))
+        if action is None:
+            raise BadRequest("There is no such button.")
+        if not self.request.user.has_perm(action.permission.label):
+            raise PermissionDenied
+        return action
+
+    def _ids(self) -> list[UUID]:
+        try:
+            ids = list(dict.fromkeys(UUID(said) for said in self.said.getlist("id")))
+        except ValueError:
+            raise BadRequest("This is no job.") from None
+        if len(ids) > MOST or (len(ids) > 1 and not self._action().many):
+            raise BadRequest("These are too many jobs at once.")
+        return ids
+
+    def _back(self, ids: Sequence[UUID]) -> str:
+        # Only ever a query of the list: nobody is led to another site.
+        if (query := self.said.get("list")) is not None or len(ids) != 1:
+            return f"{reverse('console:jobs')}?{query or ''}".rstrip("?")
+        return reverse("console:job", args=[ids[0]])
+
+    def _ask(self, fault: str = "", status: int = 200) -> HttpResponse:
+        action, ids = self._action(), self._ids()
+        jobs = sightings.some(ids)
+        able = [job for job in jobs if job.state in action.states]
+        context = self.get_context_data(
+            action=action, ids=ids, jobs=jobs, sample=able[:SAMPLE], able=len(able), more=max(0, len(able) - SAMPLE),
+            skipped=sorted(Counter(job.state for job in jobs if job.state not in action.states).items()),
+            missing=len(ids) - len(jobs), fault=fault, reason=self.said.get("reason", ""), back=self._back(ids),
+            list_query=self.said.get("list"))
+        return self.render_to_response(context, status=status)
+
+
+_MOVED = {State.CANCELLED: "cancelled", State.PAUSED: "paused", State.FAILED: "failed: the deadline had passed"}
+
+
+def _say(request: HttpRequest, action: Action, answers: Sequence[Any]) -> None:
+    """What became of each, counted."""
+    refused = Counter(a.message for a in answers if isinstance(a, JobsError))
+    moved = Counter(_word(action, a) for a in answers if not isinstance(a, JobsError))
+    if moved:
+        messages.success(request, ", ".join(f"{n:,} {word}" for word, n in moved.items()) + ".")
+    if refused or not answers:
+        why = " ".join(f"{n:,} \N{MULTIPLICATION SIGN} {said}" for said, n in refused.most_common(5))
+        messages.warning(request, f"{sum(refused.values()):,} skipped. {why}".strip())
+
+
+def _word(action: Action, moved: Any) -> str:
+    if moved.repeated:
+        return f"{action.done} already"
+    # A pause may find an abort pending, a resume a deadline that has passed: the job says what became of it.
+    return action.done if action.verb in ("requeue", "discard") else _MOVED.get(moved.state, action.done)

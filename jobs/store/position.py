@@ -1,0 +1,62 @@
+"""Where a waiting job stands: its position in its tenant's queue, and how many of the pool go before it (C5, C6).
+
+Counted on the claim's index and never beyond a cap, so that a look costs the same behind any backlog. It locks
+nothing and promises nothing: turns go on while it is read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jobs.store.sql import rows
+
+CAP = 1_000
+
+
+class Position(NamedTuple):
+    """`own` is the place in the tenant's own queue, 1 = next; `ahead` counts the whole pool, at the most."""
+
+    own: int
+    ahead: int
+
+    @property
+    def own_capped(self) -> bool:
+        """Whether the place lies beyond what was counted."""
+        return self.own > CAP
+
+    @property
+    def ahead_capped(self) -> bool:
+        """Whether there are more than were counted."""
+        return self.ahead >= CAP
+
+
+_MINE = ("job.state = 'queued' AND job.gate IS NULL AND job.worker_group = me.worker_group AND job.queue = me.queue"
+         " AND job.tenant_id = {tenant}")
+# Else the database reads the whole table where it expects that a good part of it fits.
+_IN_ORDER = "ORDER BY job.priority DESC, job.available_at, job.id"
+# Two ranges of the index, since a condition with OR would read the tenant's whole backlog.
+_OWN = f"""SELECT me.worker_group, me.queue, me.tenant_id,
+        (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
+            AND job.priority > me.priority {_IN_ORDER} LIMIT {CAP}) higher)
+        + (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
+            AND job.priority = me.priority AND (job.available_at, job.id) < (me.available_at, me.id)
+            {_IN_ORDER} LIMIT {CAP}) earlier)
+    FROM jobs_job me WHERE me.id = %s::uuid AND me.state = 'queued' AND me.gate IS NULL"""
+# Every tenant in the rotation has as many turns before a tenant's n-th job as that has itself: n at the most.
+_OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
+        SELECT DISTINCT line.tenant_id, line.worker_group, line.queue FROM (
+            SELECT x.tenant_id, x.worker_group, x.queue FROM jobs_claim_line x
+            WHERE x.worker_group = %s AND x.queue = %s AND x.parked IS NULL ORDER BY x.tenant_id LIMIT {CAP}) line) me
+    CROSS JOIN LATERAL (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
+        AND me.tenant_id <> %s {_IN_ORDER} LIMIT %s) turns LIMIT {CAP}) x"""
+
+
+def of(job_id: str) -> Position | None:
+    """The position of a job; None for one that is not claimable."""
+    found = rows(_OWN, [job_id])
+    if not found:
+        return None
+    worker_group, queue, tenant_id, before = found[0]
+    before = min(before, CAP)
+    others = rows(_OTHERS, [worker_group, queue, tenant_id, before + 1])[0][0]
+    return Position(before + 1, min(before + others, CAP))
