@@ -26,6 +26,9 @@ def _answer(problem: Any, status: int, heading: str, said: str) -> Any:
 
 
 def _page(request: HttpRequest, status: int, heading: str, said: str) -> HttpResponse:
+    if not hasattr(request, "user"):
+        # Refused before anybody looked whose request it is.
+        request.user = AnonymousUser()
     return render(request, "jobs/error.html", {"heading": heading, "said": said, "request_id": present_id()},
                   status=status)
 
@@ -49,7 +52,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
         return api.server_error(request)
     # As for a stranger: whose session it is stands in the database, which may be what broke.
     request.user = AnonymousUser()
-    request._messages = ()  # type: ignore[attr-defined]
+    request.__dict__.pop("_messages", None)
     if not is_away:
         return _page(request, 500, "Something broke on our side",
                      "It has been written to the log. Try again in a moment.")

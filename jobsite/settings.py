@@ -245,6 +245,8 @@ LOGGING: dict[str, Any] = {
     "loggers": {
         # Django's own handlers would say everything twice; and servers' own lines of requests have the query.
         "django": {"handlers": [], "level": "NOTSET"},
+        # Below that it shows whole contexts, requests with their queries among them.
+        "django.template": {"level": "INFO"},
         # What was refused is in the request's own line.
         "django.request": {"level": "ERROR"},
         "django.server": {"handlers": [], "level": "ERROR", "propagate": True},

@@ -38,8 +38,14 @@ def _watch() -> None:
     # Once to drain, again to hand back at once.
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
-        clock.sleep(GRACE_S)
+        clock.sleep(_grace_s())
     os._exit(1)
+
+
+def _grace_s() -> float:
+    from jobs.conf import conf
+
+    return max(GRACE_S, conf().DRAIN_GRACE_S + 10)
 
 
 if __name__ == "__main__":

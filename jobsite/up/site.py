@@ -29,7 +29,7 @@ USAGE: Final = 2
 LOOK_S: Final = 0.1
 DATABASE_S: Final = 2.0
 # More than a worker needs to hand back what it holds, and a web process for its last requests.
-SPARE_S: Final = 10.0
+SPARE_S: Final = 15.0
 
 
 class Ended(Exception):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
@@ -12,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 
 from jobs import health
+from tests.edges.loops import awaited
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +26,7 @@ def test_a_site_in_order_says_so_to_whoever_asks(database, path, status):
         assert (answer.status_code, answer.json()) == (200, {"status": status})
         assert answer["Cache-Control"] == "no-store"
     assert Client().head(path).status_code == 200
-    assert asyncio.run(AsyncClient().get(path)).json() == {"status": status}
+    assert awaited(AsyncClient().get(path)).json() == {"status": status}
 
 
 def test_a_database_that_is_not_migrated_is_not_ready_and_one_that_is_stays_so(database):
