@@ -93,6 +93,12 @@ def _sentence(at: datetime, event: str, facts: dict[str, Any]) -> str:
     return f"{line}\n{exception}" if exception else line
 
 
+def asks_json() -> bool | None:
+    """Whether the site's LOGGING asks for JSON, or for words; None where it leaves that to the stream."""
+    forms = [handler.formatter.form for handler in logging.getLogger().handlers if isinstance(handler.formatter, Lines)]
+    return {"json": True, "text": False}.get(forms[0]) if forms else None
+
+
 class Stderr(logging.StreamHandler):
     """Writes to whatever is standard error at the moment. Where it `gives_way`, `runworker` writes records itself."""
 
