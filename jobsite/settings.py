@@ -69,6 +69,8 @@ INSTALLED_APPS = [
     "jobs.apps.JobsConfig",
     *_installed("daphne", "channels"),
     "pgtrigger",
+    # From Django 6.1 on required by the check of a model with an array.
+    "django.contrib.postgres",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
