@@ -88,8 +88,9 @@ class Server(Daphne):
         for door in self._doors:
             door.stopListening()
         for protocol in list(self.connections):
-            if isinstance(protocol, WebSocketProtocol):
-                protocol.serverClose(code=GOING_AWAY)
+            if isinstance(protocol, WebSocketProtocol) and protocol.state == protocol.STATE_OPEN:
+                # Not sendClose, which knows only the codes of applications.
+                protocol.sendCloseFrame(code=GOING_AWAY, isReply=False)
         self._until = clock.monotonic() + GRACE_S
         self._wait()
 

@@ -12,15 +12,15 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, connections
 
 # Among the advisory locks of one database, that of preparing it.
 _LOCK: Final = 0x6A6F6273
 ADMIN: Final = "admin"
 
 
-def prepare(*, creates_admin: bool) -> str | None:
-    """Migrate, collect in production, make the first login: its password, shown to nobody else, or None.
+def prepare(*, creates_admin: bool) -> tuple[str | None, bool]:
+    """Migrate, collect in production, make the first login: its password or None, and whether nobody can sign in.
 
     `creates_admin`: whether an administrator may be made if there is no user at all. Several at once take turns.
     Raises CommandError with what is wrong.
@@ -28,15 +28,19 @@ def prepare(*, creates_admin: bool) -> str | None:
     try:
         with _alone():
             call_command("migrate", verbosity=0, interactive=False)
-            password = renew_login(ADMIN) if creates_admin and nobody_can_sign_in() else None
+            is_nobodys = _nobody_can_sign_in()
+            password = renew_login(ADMIN) if creates_admin and is_nobodys else None
     except (DatabaseError, psycopg.Error) as error:
         raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}") from None
+    finally:
+        # Whoever prepares goes on to do other things.
+        connections.close_all()
     if settings.PRODUCTION:
         _collect()
-    return password
+    return password, is_nobodys and password is None
 
 
-def nobody_can_sign_in() -> bool:
+def _nobody_can_sign_in() -> bool:
     """Whether there is no user yet."""
     return not get_user_model()._default_manager.exists()
 

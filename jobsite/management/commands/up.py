@@ -45,21 +45,21 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         with listening:
             creates = options["create_admin"] or not settings.PRODUCTION
-            password = preparing.prepare(creates_admin=creates)
+            password, is_nobodys = preparing.prepare(creates_admin=creates)
             site = Site(listening, options["workers"], say=self._say, output=sys.stderr.fileno(),
                         keep_database=_keep_database)
             try:
-                site.run(lambda: self._greet(serving.url_of(listening), options["host"], password))
+                site.run(lambda: self._greet(serving.url_of(listening), options["host"], password, is_nobodys))
             except Ended as error:
                 raise CommandError(str(error)) from None
         self._say("Stopped.")
 
-    def _greet(self, url: str, host: str, password: str | None) -> None:
+    def _greet(self, url: str, host: str, password: str | None, is_nobodys: bool) -> None:
         self._say(f"Jobsite is up: {url}")
         if password is not None:
             self._say(f"Sign in as {preparing.ADMIN} with the password {password}\n"
                       "It is shown this once; manage.py changepassword makes another.")
-        elif preparing.nobody_can_sign_in():
+        elif is_nobodys:
             self._say("Nobody can sign in yet: manage.py createsuperuser, or up --create-admin.")
         if settings.PRODUCTION and not settings.BEHIND_PROXY and settings.SECURE_SSL_REDIRECT:
             self._say("Pages lead to HTTPS: a proxy in front has to speak it, and BEHIND_PROXY=on has to say so.")
