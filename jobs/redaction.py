@@ -1,21 +1,40 @@
-"""Which names stand for secrets, and what stands in their place wherever people read (A64)."""
+"""What may be shown of a value in logs and to people: secrets by their names left out, text and depth cut (A64)."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
-SECRETS = ("authorization", "cookie", "password", "secret", "token", "session", "api_key", "access_key")
-INSTEAD = "[redacted]"
+LIMIT: Final = 2_000
+DEEPEST: Final = 8
+REDACTED: Final = "[redacted]"
+# As they are compared: small letters alone, so that api_key, Api-Key and apiKey are one word.
+SECRETS: Final = ("authorization", "cookie", "password", "secret", "token", "session", "apikey", "accesskey")
+_QUERY: Final = re.compile(r"(\w://[^\s?#'\"]*)[?#][^\s'\"]*")
 
 
-def secret(name: str) -> bool:
-    """Whether what has this name is not shown: `password`, `X-Api-Key`, `sessionId`, ..."""
-    spelled = name.lower().replace("-", "_")
-    return any(word in spelled or word.replace("_", "") in spelled for word in SECRETS)
+def is_secret(name: str) -> bool:
+    """Whether what has this name is a secret: it contains one of the words, however it is written."""
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return any(word in letters for word in SECRETS)
 
 
-def redacted(value: Any) -> Any:
-    """A JSON value with every secret in it left out, by the names of its fields."""
+def redacted(value: Any, name: str = "", *, limit: int = LIMIT, depth: int = DEEPEST) -> Any:
+    """A JSON value as it may be shown: members with a secret's name as `[redacted]`, strings cut to `limit` characters.
+
+    `name` is what the value itself is called. What lies deeper than `depth` is `[...]`. The value given is not changed.
+    """
+    if is_secret(name):
+        return REDACTED
+    if isinstance(value, (dict, list, tuple)) and depth == 0:
+        return "[...]"
     if isinstance(value, dict):
-        return {key: INSTEAD if secret(str(key)) else redacted(inner) for key, inner in value.items()}
-    return [redacted(inner) for inner in value] if isinstance(value, list) else value
+        return {str(key): redacted(inner, str(key), limit=limit, depth=depth - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(inner, name, limit=limit, depth=depth - 1) for inner in value]
+    return value[:limit] if isinstance(value, str) else value
+
+
+def without_queries(text: str) -> str:
+    """A text with its URLs cut before their query, which may carry keys."""
+    return _QUERY.sub(r"\1", text)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import ManagementUtility
 from django.core.management.base import BaseCommand
 
@@ -32,6 +33,10 @@ def execute(argv: Sequence[str]) -> None:
             _Utility(list(argv), until_the_end).execute()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except ImproperlyConfigured as error:
+        # A wrong value of the environment, mostly: what is wrong stands in the message, and nowhere in a traceback.
+        print(f"The settings cannot be used: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
     except BrokenPipeError:
         # Whoever read us has seen enough; nothing may be written any more, not even at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,12 +17,28 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 PROJECT_DIR = BASE_DIR if (BASE_DIR / "manage.py").exists() else Path.cwd()
 env = environ.FileAwareEnv()
 
-DEBUG = env.bool("DEBUG", default=False)
+_YES, _NO = {"1", "on", "yes", "true"}, {"", "0", "off", "no", "false"}
+
+
+def _yes(name: str, default: bool) -> bool:
+    said = env.str(name, default="").strip().lower()
+    if said not in _YES | _NO:
+        raise ImproperlyConfigured(f"{name} is {said!r}, and must be on or off.")
+    return said in _YES if said else default
+
+
+DEBUG = _yes("DEBUG", False)
 PRODUCTION = bool(env.str("SECRET_KEY", default=""))
 # Everybody can read this one: it signs nothing but what stays on this machine. Django's check knows the prefix.
 _PUBLISHED_KEY = "django-insecure-development-only-" + "x" * 32
 SECRET_KEY = env.str("SECRET_KEY", default="") or _PUBLISHED_KEY
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["localhost", "127.0.0.1", "[::1]"])
+if PRODUCTION and not ALLOWED_HOSTS:
+    raise ImproperlyConfigured("SECRET_KEY is set and ALLOWED_HOSTS is not: name the hosts that the site answers for, "
+                               "as jobs.example.org,www.jobs.example.org.")
+if PRODUCTION and DEBUG:
+    raise ImproperlyConfigured("DEBUG shows everybody the insides of the site, and SECRET_KEY says that it is not on "
+                               "this machine alone. Set one of the two.")
 _LOCAL = {"localhost", "127.0.0.1", "[::1]", "testserver"}
 if SECRET_KEY == _PUBLISHED_KEY:
     for _host in ALLOWED_HOSTS:
@@ -53,6 +69,8 @@ INSTALLED_APPS = [
     "jobs.apps.JobsConfig",
     *_installed("daphne", "channels"),
     "pgtrigger",
+    # From Django 6.1 on required by the check of a model with an array.
+    "django.contrib.postgres",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -65,9 +83,15 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    # The first, so that every answer and every line of the log has the request's id.
+    "jobs.requests.identified",
     # Before hosts are checked: probes come with whatever name.
     "jobs.health.probes",
+    # Around all that may refuse: refusals are pages too.
+    "jobsite.headers.protected",
+    "csp.middleware.CSPMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "jobsite.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -110,25 +134,41 @@ DATABASES = {"default": {**_database(), "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS":
 DATABASES["default"].setdefault("OPTIONS", {}).update({
     "pool": POOL, "connect_timeout": 5,
     # Behind a transaction pooler nothing may be prepared: DATABASE_POOLER=on.
-    "prepare_threshold": None if env.bool("DATABASE_POOLER", default=False) else 5,
+    "prepare_threshold": None if _yes("DATABASE_POOLER", False) else 5,
     "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000,
 })
 EMBEDDED_DATABASE = not DATABASE_URL
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
+CSRF_FAILURE_VIEW = "jobsite.errors.csrf_failure"
 LOGIN_URL = "console:login"
 LOGIN_REDIRECT_URL = "console:overview"
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = ["jobsite.formats"]
 STATIC_URL = "static/"
+STATIC_ROOT = PROJECT_DIR / "staticfiles"
+# Files are served as they lie in the packages, unless this is production and they have been collected.
+_COLLECTED = PRODUCTION and (STATIC_ROOT / "staticfiles.json").is_file()
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "jobsite.static.Collected" if PRODUCTION else
+                    "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = not _COLLECTED
+WHITENOISE_AUTOREFRESH = not PRODUCTION
+WHITENOISE_MAX_AGE = 60 if PRODUCTION else 0
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+AUTHENTICATION_BACKENDS = ["jobsite.logins.Throttled"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator",
                  "NumericPasswordValidator")
 ]
 
+# Each process its own: it counts failed logins, and nothing that must not be lost.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 10_000}}}
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 REST_FRAMEWORK = {
@@ -142,14 +182,29 @@ REST_FRAMEWORK = {
 # The API's largest body, counted before anything is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = _whole("MAX_BODY_BYTES", 1024 * 1024)
 
+# One policy for every answer. Nothing inline, nothing from elsewhere; images may be written into a sheet.
+CONTENT_SECURITY_POLICY = {"DIRECTIVES": {
+    "default-src": ["'self'"], "img-src": ["'self'", "data:"], "object-src": ["'none'"], "base-uri": ["'none'"],
+    "form-action": ["'self'"], "frame-ancestors": ["'none'"],
+}}
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = _whole("SESSION_AGE_S", 14 * 86_400)
+# Where `manage.py up` and `manage.py serve` listen, unless they are told otherwise.
+PORT = _whole("PORT", 8000)
+# The last proxy says by X-Forwarded-Proto and X-Forwarded-For how and from where it was called, whatever callers send.
+BEHIND_PROXY = _yes("BEHIND_PROXY", False)
+
 if PRODUCTION:
-    SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=True)
+    SECURE_SSL_REDIRECT = _yes("SECURE_SSL_REDIRECT", True)
     SECURE_HSTS_SECONDS = _whole("SECURE_HSTS_SECONDS", 31_536_000)
-    SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
-    SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=True)
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = _yes("SECURE_HSTS_INCLUDE_SUBDOMAINS", True)
+    SECURE_HSTS_PRELOAD = _yes("SECURE_HSTS_PRELOAD", True)
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
     CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-    if env.bool("BEHIND_PROXY", default=False):
+    if BEHIND_PROXY:
         SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 
@@ -177,10 +232,30 @@ JOBS: dict[str, Any] = {
     "METRICS_TOKEN": env.str("METRICS_TOKEN", default="") or None,
 }
 
-# Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and
-# `runworker` writes every line as its events, with the attempt in which it was logged.
-_LOG_LEVEL = env.str("LOG_LEVEL", default="")
-LOGGING: dict[str, Any] = {"version": 1, "disable_existing_loggers": False}
-if _LOG_LEVEL:
-    LOGGING["handlers"] = {"console": {"class": "logging.StreamHandler"}}
-    LOGGING["root"] = {"handlers": ["console"], "level": _LOG_LEVEL}
+LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()
+if LOG_LEVEL and LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+    raise ImproperlyConfigured(f"LOG_LEVEL is {LOG_LEVEL!r}, and must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+LOG_FORMAT = env.str("LOG_FORMAT", default="auto").lower()
+if LOG_FORMAT not in ("auto", "json", "text"):
+    raise ImproperlyConfigured(f"LOG_FORMAT is {LOG_FORMAT!r}, and must be json, text or auto.")
+# Unless a level is asked for, `runworker` writes its records among its events.
+LOGGING: dict[str, Any] = {
+    "version": 1, "disable_existing_loggers": False,
+    "filters": {"request": {"()": "jobs.requests.RequestFilter"}},
+    "formatters": {"line": {"()": "jobs.logs.Lines", "form": LOG_FORMAT}},
+    "handlers": {"stderr": {"()": "jobs.logs.Stderr", "gives_way": not LOG_LEVEL, "formatter": "line",
+                            "filters": ["request"]}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL or "INFO"},
+    "loggers": {
+        # Django's own handlers would say everything twice; and servers' own lines of requests have the query.
+        "django": {"handlers": [], "level": "NOTSET"},
+        # Below that it shows whole contexts, requests with their queries among them.
+        "django.template": {"level": "INFO"},
+        # What was refused is in the request's own line.
+        "django.request": {"level": "ERROR"},
+        "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
+        "django.channels.server": {"level": "WARNING"},
+        "daphne": {"level": "WARNING"},
+        "asyncio": {"level": "WARNING"},
+    },
+}

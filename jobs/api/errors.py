@@ -19,6 +19,7 @@ from rest_framework.response import Response
 
 from jobs import codecs
 from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused
+from jobs.requests import present_id
 from jobs.states import State, status
 
 log = logging.getLogger("jobs.api")
@@ -113,6 +114,7 @@ def body_of(number: int, code: str | None = None, detail: str | None = None, **m
     code = code or CODES[number]
     told = {"type": f"urn:jobs:problem:{code}", "title": TITLES[number], "status": number,
             "detail": detail or TITLES[number], "code": code}
+    more["request_id"] = present_id()
     return told | {name: value for name, value in more.items() if value not in (None, [])}
 
 

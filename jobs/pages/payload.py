@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,8 @@ from jobs.redaction import redacted
 SHOWN = 64 * 1024
 # Beyond this a page that moves does not read it at all.
 READ = 1024 * 1024
+# People see the whole of it; only secrets are left out.
+WHOLE = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def shown(pk: UUID, name: str, label: str, size: int | None) -> Shown | None:
 def pretty(text: str) -> str:
     """Stored JSON for people, every secret in it left out by its name (A64)."""
     try:
-        value = redacted(json.loads(text))
+        value = redacted(json.loads(text), limit=WHOLE, depth=WHOLE)
     except (ValueError, RecursionError):
         return "(it cannot be read as JSON)"
     return json.dumps(value, indent=2, ensure_ascii=False)

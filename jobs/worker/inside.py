@@ -20,6 +20,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from jobs.conf import registry
+from jobs.redaction import redacted
 from jobs.registry import Definition
 from jobs.services import traffic
 from jobs.services.assignments import Claimed
@@ -28,7 +29,6 @@ from jobs.worker.connection import close_all
 from jobs.worker.context import Run
 from jobs.worker.executor import Result, run_async, run_sync
 from jobs.worker.lines import LONGEST
-from jobs.worker.output import clipped
 from jobs.worker.refusals import UNKNOWN
 from jobs.worker.surroundings import Surroundings, memory_mb
 from jobs.worker.wire import Frames, Message, Speaker
@@ -82,7 +82,7 @@ class Told:
     def write(self, event: str, facts: dict[str, Any]) -> None:
         """Send one."""
         with suppress(OSError):
-            shown = {name: clipped(name, value) for name, value in facts.items()}
+            shown = {name: redacted(value, name) for name, value in facts.items()}
             self._speaker.send({"said": json.loads(json.dumps(shown, default=str))})
 
 

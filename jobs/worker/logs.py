@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.logs import facts_of
+
 if TYPE_CHECKING:
     from jobs.worker.context import Run
 
@@ -30,7 +32,6 @@ present: ContextVar[Run | None] = ContextVar("jobs_run", default=None)
 # runworker's --verbosity: only trouble, the usual, the usual, everything.
 LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 _NOBODY = {"job": None, "attempt": None, "type": None, "tenant": None}
-_OWN = frozenset([*vars(logging.makeLogRecord({})), *_NOBODY, "message", "asctime", "taskName"])
 LONGEST = 64 * 1024
 
 
@@ -82,22 +83,24 @@ class Writing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write it, with what the caller added."""
         try:
-            told: dict[str, Any] = {"level": record.levelname, "logger": record.name, "message": record.getMessage()}
-            if record.__dict__["job"] is not None:
-                told |= {name: record.__dict__[name] for name in _NOBODY}
-            if record.exc_info:
-                told["exception"] = self._form.formatException(record.exc_info)
-            added = {name: value for name, value in record.__dict__.items() if name not in _OWN}
-            self._output.write("log", {**added, **told})
+            told = facts_of(record, self._form)
+            whose = {name: told.pop(name, None) for name in _NOBODY}
+            self._output.write("log", told | (whose if whose["job"] is not None else {}))
         except Exception:
             self.handleError(record)
 
 
 @contextmanager
 def logging_to(output: Writer) -> Iterator[None]:
-    """Within, lines are kept beside attempts, every handler knows the attempt, and there is one: the site's or ours."""
+    """Within, lines are kept beside attempts, every handler knows the attempt, and there is one: the site's or ours.
+
+    Ours takes the place of `jobs.logs.Stderr`, the handler of a site that asked for nothing of its own.
+    """
     root = logging.getLogger()
-    level, added = root.level, [Keeping()] + ([] if root.handlers else [Writing(output)])
+    away = [handler for handler in root.handlers if getattr(handler, "gives_way", False)]
+    for handler in away:
+        root.removeHandler(handler)
+    level, added = root.level, [Keeping(), *([] if root.handlers else [Writing(output)])]
     if not root.handlers:
         root.setLevel(added[-1].level)
     complete = AttemptFilter()
@@ -111,6 +114,8 @@ def logging_to(output: Writer) -> Iterator[None]:
     finally:
         for handler in added:
             root.removeHandler(handler)
+        # Where they stood: before those that came later.
+        root.handlers[:0] = away
         for handler in theirs:
             handler.removeFilter(complete)
         root.setLevel(level)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
@@ -11,31 +10,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC
 from typing import Any, TextIO
 
 from jobs import clock
-from jobs.redaction import INSTEAD, secret
+from jobs.logs import is_terminal, line_of
 
-LIMIT = 2_000
-DEEPEST = 8
 MOST_LINES = 5_000
 # Lines of one write.
 TOGETHER = 100
 LAST_S = 1.0
-
-
-def clipped(name: str, value: Any, depth: int = DEEPEST) -> Any:
-    """A value as a log may show it: secrets by name left out, text and depth cut, control characters escaped."""
-    if secret(name):
-        return INSTEAD
-    if isinstance(value, (dict, list, tuple)) and depth == 0:
-        return "[...]"
-    if isinstance(value, dict):
-        return {str(key): clipped(str(key), inner, depth - 1) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clipped(name, inner, depth - 1) for inner in value]
-    return value[:LIMIT] if isinstance(value, str) else value
 
 
 class Silent:
@@ -59,7 +42,7 @@ class Output:
 
     def __init__(self, stream: TextIO | None = None, *, as_json: bool | None = None, level: int = 1) -> None:
         self.stream: TextIO | None = stream or sys.stdout
-        self.as_json = as_json if as_json is not None else not (self.stream is not None and _is_terminal(self.stream))
+        self.as_json = as_json if as_json is not None else not is_terminal(self.stream)
         self.level = level
         # Again by its own thread: what the collector ends in the middle of a line may have something to log.
         self._lock = threading.RLock()
@@ -82,26 +65,12 @@ class Output:
             self.stream.write(line)
 
     def _line(self, event: str, facts: dict[str, Any]) -> str:
-        shown = {name: clipped(name, value) for name, value in facts.items()}
-        return (self._json(event, shown) if self.as_json else self._plain(event, shown)) + "\n"
+        return line_of(clock.wall(), event, facts, as_json=self.as_json) + "\n"
 
     def close(self) -> None:
         """Give what was said a second to be read; what nobody reads then is lost."""
         if self._writer is not None:
             self._writer.finish(LAST_S)
-
-    @staticmethod
-    def _json(event: str, facts: dict[str, Any]) -> str:
-        at = clock.wall().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        # What a log record brings may not take the place of these.
-        own = {"at": at, "event": event}
-        return json.dumps(own | facts | own, ensure_ascii=True, default=str)
-
-    @staticmethod
-    def _plain(event: str, facts: dict[str, Any]) -> str:
-        at = clock.wall().astimezone(UTC).astimezone().strftime("%H:%M:%S")
-        words = " ".join(f"{name}={_word(value)}" for name, value in facts.items())
-        return f"{at}  {event.removeprefix('worker.').replace('_', ' '):<12} {words}"
 
 
 class _Writer:
@@ -197,16 +166,3 @@ def _writer(stream: TextIO | None, line: Callable[[str, dict[str, Any]], str]) -
         return _Writer(stream.fileno(), stream.encoding or "utf-8", line)
     except (OSError, ValueError, AttributeError):
         return None
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except ValueError:
-        return False  # it has been closed
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))

@@ -1,15 +1,13 @@
 """The worker processes of the demo: started, caught in the middle of their work, killed, drained.
 
 They are real processes of `runworker`, each in a process group of its own: Ctrl-C reaches the demo alone, which drains
-them before the database goes. None outlives the demo, see `worker`.
+them before the database goes. None outlives the demo, see `jobsite.up.attended`.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -23,46 +21,21 @@ from jobs import clock
 from jobs.conf import conf
 from jobs.models import Attempt, Worker
 from jobsite.demo import DemoFailed
+from jobsite.up.child import Child
 
 START_S: Final = 60.0
 LOG_TAIL: Final = 12
 _LOOK_S: Final = 0.002
 
 
-class Process:
+class Process(Child):
     """One worker process and, once it is ready, the id of its row."""
 
     def __init__(self, name: str, log: Path, slots: int) -> None:
         self.name, self.log = name, log
         self.id: uuid.UUID | None = None
         with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jobsite.demo.worker", "--name", name, "--slots", str(slots), "-v", "2"],
-                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, env=_environment(), process_group=0)
-
-    @property
-    def pid(self) -> int:
-        """Its number."""
-        return self._process.pid
-
-    @property
-    def runs(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal, if it still runs."""
-        self._process.send_signal(number)
-
-    def end(self) -> None:
-        """Ask it to drain, by the same word that it hears if we die."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait for its end; raises subprocess.TimeoutExpired."""
-        self._process.wait(seconds)
-        self.end()
+            super().__init__(["runworker", "--name", name, "--slots", str(slots), "-v", "2"], output=output.fileno())
 
     def holds(self) -> list[str]:
         """The jobs whose live attempts are its."""
@@ -164,12 +137,3 @@ class Fleet:
             # For good: behind this there is only the way out.
             signal.signal(signal.SIGINT, self._hurry)
         self.drain()
-
-
-def _environment() -> dict[str, str]:
-    """Ours, and the checkout that we lie in: if it was never installed, it is on no path of a child's."""
-    here = Path(__file__).resolve().parents[2]
-    if not (here / "manage.py").exists():
-        return dict(os.environ)
-    paths = [str(here), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -12,9 +12,12 @@ def main(port: str, database: str) -> None:
     from django.conf import settings
 
     settings.DATABASES["default"]["NAME"] = database
-    from daphne.cli import CommandLineInterface
+    import django
 
-    CommandLineInterface().run(["-b", "127.0.0.1", "-p", port, "--no-server-name", "jobsite.asgi:application"])
+    django.setup()
+    from jobsite import serving
+
+    serving.serve(serving.listen("127.0.0.1", int(port)))
 
 
 if __name__ == "__main__":

@@ -7,52 +7,26 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
-import psycopg
 import pytest
 from django.db import connection
-from psycopg import sql
 
 from jobsite import cli
 from jobsite.demo import proof
 from jobsite.demo.screen import printable
+from tests.site.own import Visitor, ask, gone
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-QUIET_S = 60
 TEXTS = {
     "README.md": "# Falcon\n\nFalcon is a small framework for web services.\n",
     "docs/plan.md": "# Plan for the move\n\nWe move the office in the first week of May.\n",
     "docs/rfc.md": "# RFC 7: Shorter leases\n\nA dead worker should be noticed within a minute.\n",
     "docs/blank.md": "\n", ".hidden/no.md": "# No\n",
 }
-
-
-@pytest.fixture
-def url(database) -> Iterator[str]:
-    """An own, empty database on the server of the tests."""
-    name = f"demo_{uuid.uuid4().hex[:12]}"
-    at = connection.settings_dict
-    server = {"host": at["HOST"], "port": at["PORT"], "user": at["USER"], "password": at["PASSWORD"]}
-    with psycopg.connect(**{k: v for k, v in server.items() if v}, dbname="postgres", autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield _url(name)
-        finally:
-            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-def _url(name: str) -> str:
-    at = connection.settings_dict
-    user = quote(at["USER"] or "", safe="") + (f":{quote(at['PASSWORD'], safe='')}" if at["PASSWORD"] else "")
-    if (at["HOST"] or "").startswith("/"):
-        return f"postgres://{user}@/{name}?host={quote(at['HOST'], safe='')}&port={at['PORT']}"
-    return f"postgres://{user}@{at['HOST']}:{at['PORT'] or 5432}/{name}"
 
 
 @pytest.fixture
@@ -86,19 +60,6 @@ def read(process: subprocess.Popen, until: str) -> str:
         if until in line:
             return said
     pytest.fail(f"it never said {until!r}: {said}")
-
-
-def ask(url: str, statement: str) -> list[tuple]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(statement).fetchall()
-
-
-def gone(url: str) -> None:
-    """Wait until no process of a demo has a connection to its database."""
-    until = time.monotonic() + QUIET_S
-    others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    while ask(url, others):
-        assert time.monotonic() < until, "a process of the demo is still connected"
 
 
 @pytest.mark.slow
@@ -164,9 +125,14 @@ def test_no_process_is_left_however_the_demo_ends(url: str, folder: Path, tmp_pa
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_demo_that_stays(url: str, folder: Path, tmp_path_factory) -> None:
-    """Without --exit it stays, says how to look at a job, and Ctrl-C is its proper end."""
+    """Without --exit it stays, with the console and a login for it, and Ctrl-C is its proper end."""
     with demo(url, str(folder), temporary=tmp_path_factory.mktemp("private")) as process:
         said = read(process, "Ctrl-C ends them")
+        [address] = re.findall(r"Or in the console: (http://127\.0\.0\.1:\d+/)jobs/\S+/$", said, re.MULTILINE)
+        login = re.search(r"Sign in as (demo) with the password (\S+)$", said, re.MULTILINE)
+        assert login is not None
+        visitor = Visitor(address)
+        assert visitor.sign_in(*login.groups()) == 200
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0

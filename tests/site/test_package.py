@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Block())
 SETTINGS = """
 import os
 SECRET_KEY = "scratch"
-INSTALLED_APPS = ["jobs", "shop"]
+INSTALLED_APPS = ["jobs", "django.contrib.postgres", "shop"]
 DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": os.environ["SCRATCH_DB"],
     "USER": os.environ["SCRATCH_USER"], "HOST": os.environ["SCRATCH_HOST"], "PORT": os.environ["SCRATCH_PORT"]}}
 JOBS = {"DEFINITIONS": ["shop.jobs"]}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import os
+import re
 import runpy
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,12 +20,28 @@ from django.db import connection
 from jobsite import settings as site
 from tests import database as db
 
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCTION = {"SECRET_KEY": "s3cret-" * 10, "ALLOWED_HOSTS": "jobs.example.org"}
+READERS = {"_whole", "_seconds", "_yes", "env.str", "env.list", "env.bool", "env.int", "env.float", "env.db", "env.url"}
+# For tests of crashes alone.
+UNTOLD = {"JOBS_FAILPOINTS"}
+
+
+def _read_by_the_settings() -> set[str]:
+    """The variables that settings.py asks for by name."""
+    calls = [node for node in ast.walk(ast.parse(Path(site.__file__).read_text())) if isinstance(node, ast.Call)]
+    return {call.args[0].value for call in calls if ast.unparse(call.func) in READERS and call.args
+            and isinstance(call.args[0], ast.Constant)}
+
+
+READ = _read_by_the_settings()
+
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The settings as a process with this environment would read them."""
     def read_(**environment: str) -> dict[str, Any]:
-        for name in ("SECRET_KEY", "ALLOWED_HOSTS"):
+        for name in READ - {"DATABASE_URL"}:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
@@ -72,3 +94,57 @@ def test_a_connection_that_the_server_has_ended_is_not_handed_out_again(database
 def test_how_long_ended_jobs_are_kept_is_said_by_the_environment(read: Any, said: str | None, kept: Any) -> None:
     """E13: 30 days, so many seconds, or for ever."""
     assert read(**({"JOBS_RETENTION_S": said} if said else {}))["JOBS"]["RETENTION_S"] == kept
+
+
+def test_the_readme_names_every_variable_that_the_settings_read() -> None:
+    """And none that they do not: a variable without effect is worse than none."""
+    table = (ROOT / "README.md").read_text().partition("| variable | means | default |")[2].partition("\n\n")[0]
+    told = {name for row in table.splitlines() for name in re.findall(r"`([A-Z][A-Z_]+)`", row.split("|")[1:2][0]
+                                                                      if row.count("|") > 2 else "")}
+    assert told == READ - UNTOLD
+    assert len(told) > 25
+
+
+@pytest.mark.parametrize(("environment", "said"), [
+    ({"SECRET_KEY": "s" * 50}, "ALLOWED_HOSTS"), ({**PRODUCTION, "DEBUG": "on"}, "DEBUG"),
+    ({"DEBUG": "perhaps"}, "DEBUG is 'perhaps', and must be on or off."),
+    ({**PRODUCTION, "BEHIND_PROXY": "nginx"}, "BEHIND_PROXY is 'nginx'"),
+    ({**PRODUCTION, "SECURE_HSTS_SECONDS": "a year"}, "SECURE_HSTS_SECONDS is 'a year', and must be a whole number."),
+    ({"PORT": "http"}, "PORT is 'http', and must be a whole number."),
+    ({"SESSION_AGE_S": "1h"}, "SESSION_AGE_S is '1h'"),
+    ({"LOG_LEVEL": "LOUD"}, "LOG_LEVEL is 'LOUD'"), ({"LOG_FORMAT": "xml"}, "LOG_FORMAT is 'xml'"),
+    ({"JOBS_POLL_S": "soon"}, "JOBS_POLL_S is 'soon', and must be a number of seconds."),
+])
+def test_a_wrong_value_is_refused_by_name(read: Any, environment: dict[str, str], said: str) -> None:
+    """A typo is a sentence that names the variable, before anything starts."""
+    with pytest.raises(ImproperlyConfigured, match=re.escape(said)):
+        read(**environment)
+
+
+def test_production_keeps_cookies_and_transport_to_itself(read: Any) -> None:
+    """RELIABILITY 6.6: HTTPS, HSTS, cookies of this site alone; nothing of a proxy is believed unless it is said."""
+    told = read(**PRODUCTION, CSRF_TRUSTED_ORIGINS="https://a.example,https://b.example")
+    assert told["SECURE_SSL_REDIRECT"] is told["SESSION_COOKIE_SECURE"] is told["CSRF_COOKIE_SECURE"] is True
+    assert told["SESSION_COOKIE_HTTPONLY"] is True
+    assert told["SESSION_COOKIE_SAMESITE"] == told["CSRF_COOKIE_SAMESITE"] == "Lax"
+    assert (told["SECURE_HSTS_SECONDS"], told["SESSION_COOKIE_AGE"]) == (31_536_000, 14 * 86_400)
+    assert told["CSRF_TRUSTED_ORIGINS"] == ["https://a.example", "https://b.example"]
+    assert "SECURE_PROXY_SSL_HEADER" not in told
+    assert read(**PRODUCTION, BEHIND_PROXY="on")["SECURE_PROXY_SSL_HEADER"] == ("HTTP_X_FORWARDED_PROTO", "https")
+    assert told["STORAGES"]["staticfiles"]["BACKEND"] == "jobsite.static.Collected"
+    assert not read()["PRODUCTION"]
+
+
+@pytest.mark.parametrize(("environment", "code", "said"), [
+    ({**PRODUCTION, "DATABASE_URL": "postgres://nobody@127.0.0.1:9/none"}, 0,
+     "System check identified no issues (0 silenced)."),
+    ({"SECRET_KEY": "s" * 50}, 1, "SECRET_KEY is set and ALLOWED_HOSTS is not: name the hosts"),
+])
+def test_the_deployment_check_has_nothing_to_say_and_a_wrong_value_is_no_traceback(environment: dict[str, str],
+                                                                                   code: int, said: str) -> None:
+    """Issue 4: `check --deploy --fail-level WARNING` is clean in production mode."""
+    env = {name: value for name, value in os.environ.items() if name not in READ}
+    done = subprocess.run([sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"], cwd=ROOT,
+                          env={**env, **environment}, text=True, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert said in (done.stdout if code == 0 else done.stderr)

@@ -9,6 +9,7 @@ from typing import Any, TextIO, cast
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from jobs.logs import asks_json
 from jobs.management.metrics import metrics_arguments, serve_metrics
 from jobs.worker.logs import logging_to
 from jobs.worker.output import Output
@@ -29,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Check, start, and go on until stopped."""
         output = Output(cast("TextIO | None", getattr(self.stdout, "_out", None)),
-                        as_json=True if options["json"] else None, level=options["verbosity"])
+                        as_json=True if options["json"] else asks_json(), level=options["verbosity"])
         try:
             pump = Pump(output)
         except DatabaseError as error:

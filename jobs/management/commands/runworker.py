@@ -20,6 +20,7 @@ from django.db import DatabaseError
 from jobs.checks import pool_fault
 from jobs.conf import MAX_SLOTS, conf, lease_faults, registry
 from jobs.errors import Invalid
+from jobs.logs import asks_json
 from jobs.management.metrics import metrics_arguments, serve_metrics
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.worker import reloading
@@ -66,7 +67,7 @@ class Command(BaseCommand):
         """Check, start, and work until stopped."""
         plan = self._plan(options)
         output = Output(cast("TextIO | None", getattr(self.stdout, "_out", None)),
-                        as_json=True if options["json"] else None, level=options["verbosity"])
+                        as_json=True if options["json"] else asks_json(), level=options["verbosity"])
         try:
             if options["autoreload"] and not reloading.is_child():
                 code = reloading.supervise(output)

@@ -18,6 +18,7 @@ from django.db import DatabaseError
 
 from jobs import clock
 from jobsite.demo import DemoFailed
+from jobsite.demo.console import Console
 from jobsite.demo.fleet import Fleet
 from jobsite.demo.screen import Screen, screen
 from jobsite.demo.story import Demo, server
@@ -65,12 +66,16 @@ class Command(BaseCommand):
 
 
 def _stay(demo: Demo, fleet: Fleet, shown: Screen) -> None:
-    """Until Ctrl-C, or until a worker ends by itself."""
-    with suppress(KeyboardInterrupt):
+    """With the console, until Ctrl-C, or until one of the processes ends by itself."""
+    with suppress(KeyboardInterrupt), Console(demo.private / "web.log") as console:
         shown.say(f"\nThe story of a job: {_program()} explain {demo.lost}")
+        shown.say(f"Or in the console: {console.url}jobs/{demo.lost}/")
+        for line in console.welcome():
+            shown.say(line)
         shown.say("The workers stay; Ctrl-C ends them.")
         while True:
             fleet.check()
+            console.check()
             clock.sleep(0.5)
     shown.say("\nDraining.")
 

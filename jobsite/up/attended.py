@@ -1,7 +1,7 @@
-"""`python -m jobsite.demo.worker`: a `runworker` that drains when the demo is gone, however that ended.
+"""`python -m jobsite.up.attended COMMAND ...`: a command that is told to end when who started it is gone, however.
 
-The demo holds the other end of our standard input; the kernel closes it even after a kill -9. The embedded server is
-left as after any drain, so that nothing of the demo stays behind.
+That one holds the other end of our standard input; the kernel closes it even after a kill -9. The embedded server is
+left as after any end, so that nothing stays behind.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ START_S: Final = 60.0
 
 
 def main() -> None:
-    """Work as `runworker` with our arguments does, until it ends or the demo does."""
+    """Do what manage.py would do with our arguments, until it ends or who started us does."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "jobsite.settings")
-    # Not before the server is joined: if the demo was its last user and is gone, it is for us to stop it.
+    # Not before the server is joined: if who started us was its last user and is gone, it is for us to stop it.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Thread(target=_watch, name="demo-watch", daemon=True).start()
+    threading.Thread(target=_watch, name="attended", daemon=True).start()
     from jobsite.cli import execute
 
-    execute(["manage.py", "runworker", *sys.argv[1:]])
+    execute(["manage.py", *sys.argv[1:]])
 
 
 def _watch() -> None:
@@ -38,8 +38,14 @@ def _watch() -> None:
     # Once to drain, again to hand back at once.
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGTERM)
-        clock.sleep(GRACE_S)
+        clock.sleep(_grace_s())
     os._exit(1)
+
+
+def _grace_s() -> float:
+    from jobs.conf import conf
+
+    return max(GRACE_S, conf().DRAIN_GRACE_S + 10)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,123 @@
+"""The web server: daphne with the limits of this site, on a socket that is ours before anything is started.
+
+The one place where web processes begin: `manage.py serve`, and with it `manage.py up` and `demo`. It ends in order: a
+first signal closes the door and lets requests end, a second one does not wait.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import socket
+from typing import Any, Final
+
+# The first of Twisted's to be imported: it chooses the reactor.
+from daphne.server import Server as Daphne
+from daphne.ws_protocol import WebSocketProtocol
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+from twisted.internet import reactor
+
+from jobs import clock
+
+BACKLOG: Final = 512
+# How long requests may take to end once we were asked to; a long poll or a stream is cut then.
+GRACE_S: Final = 5.0
+PING_S: Final = 20
+# Browsers close with it as they do when a page is left: they come back by themselves.
+GOING_AWAY: Final = 1001
+WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the message says why, and what to do."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 is any free one. Raises CannotListen."""
+    if not 0 <= port <= 65_535:
+        raise CannotListen(f"{port} is no port: choose one from 1 to 65535, or 0 for any that is free.")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (OSError, UnicodeError):
+        raise CannotListen(f"{host!r} is no address of this machine.") from None
+    try:
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotListen(_why(host, port, error)) from None
+
+
+def _why(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (f"Port {port} of {host} is taken, perhaps by another one of us. "
+                f"Choose another: --port {port + 1}, or --port 0 for any that is free.")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"Port {port} of {host} is not open to us: choose one from 1024 on, as --port 8000."
+    return f"{host} port {port} cannot be listened on: {error.strerror}."
+
+
+def url_of(listening: socket.socket) -> str:
+    """The address at which this machine finds us."""
+    host, port = listening.getsockname()[:2]
+    host = WILDCARDS.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+class Server(Daphne):
+    """Daphne on one socket, which ends its requests before it ends itself."""
+
+    def __init__(self, application: Any, listening: socket.socket) -> None:
+        super().__init__(application, [f"fd:fileno={listening.fileno()}"], signal_handlers=False,
+                         ping_interval=PING_S, server_name="", verbosity=1)
+        self.connections: dict[Any, dict[str, Any]] = {}
+        self._doors: list[Any] = []
+        self._asked = 0
+        self._until = 0.0
+
+    def ask_stop(self, *_: Any) -> None:
+        """End in order; asked again, at once. Safe in a signal handler."""
+        self._asked += 1
+        reactor.callFromThread(self._close if self._asked == 1 else self.stop)
+
+    def listen_success(self, port: Any) -> None:
+        """Remember the door that will have to be closed."""
+        super().listen_success(port)
+        self._doors.append(port)
+
+    def _close(self) -> None:
+        for door in self._doors:
+            door.stopListening()
+        for protocol in list(self.connections):
+            if isinstance(protocol, WebSocketProtocol) and protocol.state == protocol.STATE_OPEN:
+                # Not sendClose, which knows only the codes of applications.
+                protocol.sendCloseFrame(code=GOING_AWAY, isReply=False)
+        self._until = clock.monotonic() + GRACE_S
+        self._wait()
+
+    def _wait(self) -> None:
+        if not self._busy() or clock.monotonic() > self._until:
+            self.stop()
+        else:
+            reactor.callLater(0.05, self._wait)
+
+    def _busy(self) -> bool:
+        running = (details.get("application_instance") for details in self.connections.values())
+        return any(application is not None and not application.done() for application in running)
+
+    def kill_all_applications(self) -> Any:
+        """Daphne's, which stumbles over connections that have no application yet or any more."""
+        self.connections = {protocol: details for protocol, details in self.connections.items()
+                            if "application_instance" in details}
+        return super().kill_all_applications()
+
+
+def serve(listening: socket.socket) -> None:
+    """Serve the site on this socket until told to stop by SIGTERM or SIGINT."""
+    from django.conf import settings
+
+    if not settings.ASGI_APPLICATION:
+        raise ImproperlyConfigured("ASGI_APPLICATION names no application.")
+    server = Server(import_string(settings.ASGI_APPLICATION), listening)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, server.ask_stop)
+    server.run()
