@@ -128,7 +128,12 @@ AUTH_PASSWORD_VALIDATORS = [
                  "NumericPasswordValidator")
 ]
 
-CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+# Websockets hear by a connection of each process; with a layer of Redis (`channels_redis`) one process hears for all.
+CHANNEL_LAYER_URL = env.str("CHANNEL_LAYER_URL", default="")
+CHANNEL_LAYERS: dict[str, Any] = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+if CHANNEL_LAYER_URL:
+    CHANNEL_LAYERS["default"] = {"BACKEND": "channels_redis.core.RedisChannelLayer",
+                                 "CONFIG": {"hosts": [CHANNEL_LAYER_URL]}}
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -173,6 +178,10 @@ JOBS: dict[str, Any] = {
     "CHILD_MAX_JOBS": _whole("JOBS_CHILD_MAX_JOBS", 1_000),
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
+    "LIVE_PING_S": _seconds("JOBS_LIVE_PING_S", 20.0),
+    "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
+    "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
+    "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
 }
 
 # Unless a level is asked for, the root logger has no handler: Python writes warnings to stderr by itself, and
