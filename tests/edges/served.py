@@ -12,6 +12,8 @@ def main(port: str, database: str) -> None:
     from django.conf import settings
 
     settings.DATABASES["default"]["NAME"] = database
+    # Pages of a test's own.
+    settings.ROOT_URLCONF = os.environ.get("SERVED_URLCONF", settings.ROOT_URLCONF)
     from daphne.cli import CommandLineInterface
 
     CommandLineInterface().run(["-b", "127.0.0.1", "-p", port, "--no-server-name", "jobsite.asgi:application"])
