@@ -36,9 +36,10 @@ MAX_NUMBER = 2**31 - 1
 UNKNOWN, TOO_MUCH = 4404, 4429
 CLOSE_CODES = {
     "unauthenticated": 4401, "permission_denied": 4403, "auth_timeout": 4408, "too_many_connections": TOO_MUCH,
-    "too_many_messages": TOO_MUCH, "message_too_long": 1009, "job_not_found": UNKNOWN, "tenant_not_found": UNKNOWN,
+    "too_many_messages": TOO_MUCH, "message_too_long": 4413, "job_not_found": UNKNOWN, "tenant_not_found": UNKNOWN,
 }
-BAD_REQUEST, UNAVAILABLE = 4400, 1013
+# Of the range that an application may use.
+BAD_REQUEST, UNAVAILABLE = 4400, 4503
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -31,6 +31,7 @@ BY_CODE = {
     "idempotency_key_reused": 422,
     "invalid_artifact": 422,
     "job_locked": 503,
+    "needs_asgi": 501,
     "queue_saturated": 429,
     "rate_limited": 429,
     "revision_mismatch": 412,

@@ -23,11 +23,11 @@ from rest_framework.request import Request
 
 from jobs import clock, selectors
 from jobs.api import fields, parsing
-from jobs.api.errors import bad_request, body_of, unreachable
+from jobs.api.errors import bad_request, unreachable
 from jobs.api.history import MAX_NUMBER
 from jobs.api.security import caller, named_tenant
-from jobs.api.views import View, answer
-from jobs.errors import Invalid, JobsError
+from jobs.api.views import View
+from jobs.errors import Invalid, JobsError, Refused
 from jobs.live import access
 from jobs.live.access import Bearer
 from jobs.live.follower import Follower, Frame, refusal, standing
@@ -43,6 +43,12 @@ LONGEST_S = 600.0
 PATHS = re.compile(r"/v1/(events|jobs/[^/]+/events)$")
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class NeedsAsgi(Refused):
+    """Event streams need an ASGI server."""
+
+    code = "needs_asgi"
 
 
 class JobEvents(View):
@@ -88,7 +94,7 @@ def _after(request: Request, said: dict[str, str]) -> int | None:
 
 def _stream(request: Request, bearer: Bearer, seen: Seen | None, after: int | None, until_end: bool) -> Any:
     if not isinstance(request._request, ASGIRequest):
-        return answer(body_of(501, "needs_asgi", "Event streams need an ASGI server."), 501)
+        raise NeedsAsgi()
     streamed = StreamingHttpResponse(_events(bearer, seen, after, until_end), content_type="text/event-stream")
     # For proxies that would collect an answer before they pass it on.
     streamed["X-Accel-Buffering"] = "no"
