@@ -18,7 +18,7 @@ handler400, handler403, handler404, handler500 = urls.handler400, urls.handler40
 PAGE = """{% extends "jobs/base.html" %}{% block content %}
 <p>Rendered <span id="at">{% now "U.u" %}</span></p>
 <dl>{% for state, n in states %}<dt>{{ state }}</dt><dd id="{{ state }}">{{ n }}</dd>{% endfor %}</dl>
-{% for job in shown %}<p class="job" id="job-{{ job.pk }}">{{ job.state }} {{ job.number }}</p>{% endfor %}
+{% for job in these %}<p class="job" id="job-{{ job.pk }}">{{ job.state }} {{ job.number }}</p>{% endfor %}
 <details id="more"><summary>More</summary><p id="inside">Inside</p></details>
 <input id="typed" aria-label="typed"><a id="link" href="?x">A link</a><p id="words">Some words to select</p>
 <div id="tall"></div>{% endblock %}{% block still %}<textarea id="kept"></textarea>{% endblock %}"""
@@ -31,7 +31,7 @@ class Watched(Page):
         pk = kwargs.get("pk")
         self.live = f"/live/jobs/{pk}/" if pk else "/live/site/"
         told = self.get_context_data(states=Job.objects.values_list("state").annotate(n=Count("pk")).order_by("state"),
-                                     shown=Job.objects.filter(pk=pk) if pk else [])
+                                     these=Job.objects.filter(pk=pk) if pk else [])
         return HttpResponse(Template(PAGE).render(RequestContext(request, told)))
 
 
