@@ -28,6 +28,9 @@ MOST_JOBS = 180
 MOST_BYTES = 7_900
 MOST_TENANTS = 1_000
 EVERYBODY = "*"
+# A flood tells nobody more than that there is one: a worker that drains has better to do.
+CALM_S, FLOOD_S = 0.05, 0.25
+RETRY_S = 1.0
 Hook = Callable[[Sequence["News"]], None]
 News = tuple[str, int, State]  # job id, receipt number, state
 # Something to claim, or a claim that may be void: both are news for workers.
@@ -148,7 +151,7 @@ class _Reporter(_Sender):
     """
 
     name = "jobs-news"
-    interval_s = 0.05
+    interval_s = CALM_S
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,6 +179,7 @@ class _Reporter(_Sender):
     def _send(self) -> None:
         self._gather()
         told = self._payload()
+        self.interval_s = FLOOD_S if self._many else CALM_S
         if told and not self._notify("SELECT pg_notify(%s, %s)", [NEWS_CHANNEL, told]):
             clock.sleep(RETRY_S)
             self._asked.set()
@@ -205,7 +209,6 @@ class _Reporter(_Sender):
         return " ".join([f"{job_id.replace('-', '')}:{number}" for job_id, number in self._jobs.items()])
 
 
-RETRY_S = 1.0
 _waker = _Waker()
 _reporter = _Reporter()
 # A process that ends right after its commit still tells of it.

@@ -18,6 +18,7 @@ from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
 from django.db import Error
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.middleware.security import SecurityMiddleware
 from django.urls import Resolver404, resolve
 from rest_framework.request import Request
 
@@ -189,6 +190,8 @@ async def _send(response: Any, headers: list[tuple[bytes, bytes]], send: Any) ->
 def _respond(request: HttpRequest) -> HttpResponseBase:
     try:
         request.get_host()
+        if (redirect := SecurityMiddleware(_nothing).process_request(request)) is not None:
+            return redirect
         found = resolve(request.path_info)
     except (DisallowedHost, Resolver404) as error:
         return bad_request(request, error)
@@ -196,3 +199,7 @@ def _respond(request: HttpRequest) -> HttpResponseBase:
     if not answered.streaming:
         answered.render()
     return answered  # type: ignore[no-any-return]
+
+
+def _nothing(request: HttpRequest) -> HttpResponseBase:
+    raise NotImplementedError
