@@ -16,6 +16,7 @@ from django.test import override_settings
 
 from jobs import publish
 from jobs.live import bridge
+from jobs.live.follower import MOST_JOBS, Follower
 from jobs.live.hub import Hub
 from jobs.states import State
 from jobs.worker.listener import direct_dsn
@@ -199,3 +200,54 @@ async def _until(look) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("not in time")
+
+
+# --- one connection's mailbox --------------------------------------------------------------------------------------
+
+
+def frames_of(feed, seconds: float) -> list[dict]:
+    """What a follower says within this time while it is fed."""
+    async def follow() -> list[dict]:
+        follower, said = Follower(60), []
+
+        async def say() -> None:
+            async for frame in follower.frames():
+                said.append(frame)
+
+        saying = asyncio.create_task(say())
+        await feed(follower)
+        await asyncio.sleep(seconds)
+        saying.cancel()
+        return said
+
+    return asyncio.run(follow())
+
+
+def test_a_follower_is_told_ten_times_a_second_at_most_and_each_job_once():
+    """Issue 4: coalesced at about 100 ms."""
+    async def feed(follower) -> None:
+        for n in range(1, 301):
+            follower.invalidate(f"job-{n % 3}", n)
+            await asyncio.sleep(0.001)
+
+    said = frames_of(feed, 0.3)
+    assert [frame["type"] for frame in said] == ["jobs"] * len(said)
+    assert all(len(frame["jobs"]) <= 3 for frame in said)
+    # 300 words in 0.3 s or more: one frame each 100 ms, and the first at once.
+    assert len(said) <= 300 * 0.02 / 0.1
+    assert {one["job"]: one["number"] for frame in said for one in frame["jobs"]} == {
+        "job-0": 300, "job-1": 298, "job-2": 299}
+
+
+def test_a_mailbox_is_bounded_whatever_is_put_into_it():
+    """Issue 4: more than it holds is one word, to read everything anew."""
+    async def feed(follower) -> None:
+        for n in range(10_000):
+            follower.invalidate(f"job-{n}", 1)
+            follower.answer({"type": "error", "code": str(n)})
+        assert len(follower._invalid) <= MOST_JOBS
+        assert len(follower._answers) <= 100
+
+    said = frames_of(feed, 0.3)
+    assert [frame["type"] for frame in said].count("resync") == 1
+    assert len(said) <= 101
