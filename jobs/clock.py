@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -64,6 +65,11 @@ def epoch(seconds: int) -> int:
 def sleep(seconds: float) -> None:
     """Wait on the steady clock."""
     time.sleep(seconds)
+
+
+async def pause(seconds: float) -> None:
+    """Wait on the steady clock, in a coroutine."""
+    await asyncio.sleep(seconds)
 
 
 class Every:

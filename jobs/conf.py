@@ -60,17 +60,21 @@ class Conf:
     CHILD_MAX_AGE_S: float = 3_600.0
     CHILD_MAX_MEMORY_MB: int = 512
     METRICS_TOKEN: str | None = None
+    LIVE_PING_S: float = 20.0
+    LIVE_CHECK_S: float = 30.0
+    LIVE_PER_HOLDER: int = 20
+    LIVE_MOST: int = 2_000
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
 _NUMBERS: dict[str, tuple[float, float]] = {
     "LEASE_S": (1, 86_400), "TIMEOUT_S": (0.001, MAX_SPAN_S), "RECOVERY_GRACE_S": (0, 86_400), "POLL_S": (0.01, 60),
     "DRAIN_GRACE_S": (0, 86_400), "MIN_BASE_DELAY_S": (0, 86_400), "PUBLISH_S": (0.1, 3_600),
-    "CHILD_MAX_AGE_S": (1, MAX_SPAN_S),
+    "CHILD_MAX_AGE_S": (1, MAX_SPAN_S), "LIVE_PING_S": (0.1, 300), "LIVE_CHECK_S": (0.1, 60),
 }
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
-    "CHILD_MAX_MEMORY_MB": (1, 10**7)}
+    "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
 _LISTS = ("DEFINITIONS", "ROUTING", "AGENTS", "MIDDLEWARE")

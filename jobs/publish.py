@@ -1,15 +1,19 @@
 """News and hooks: what runs inside the moving transaction, and what goes out after its commit.
 
-After commit only ids travel, by one notification per process every few milliseconds; whoever hears one reads
-the database. A lost one costs at most a poll interval.
+After commit only ids travel, by notifications that a process sends at most so often; whoever hears one reads the
+database. Two channels: a bare wake for workers, and which jobs have news for those who follow them. A lost one costs
+at most a poll interval.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from django.db import connections, transaction
 
@@ -18,6 +22,15 @@ from jobs.states import State
 
 log = logging.getLogger("jobs.publish")
 CHANNEL = "jobs_wake"
+NEWS_CHANNEL = "jobs_news"
+# A notification holds less than 8000 bytes, and whoever hears of more jobs than this reads everything anew anyway.
+MOST_JOBS = 180
+MOST_BYTES = 7_900
+MOST_TENANTS = 1_000
+EVERYBODY = "*"
+# A flood tells nobody more than that there is one: a worker that drains has better to do.
+CALM_S, FLOOD_S = 0.05, 0.25
+RETRY_S = 1.0
 Hook = Callable[[Sequence["News"]], None]
 News = tuple[str, int, State]  # job id, receipt number, state
 # Something to claim, or a claim that may be void: both are news for workers.
@@ -46,15 +59,18 @@ def forget(hook: Hook) -> None:
             hooks.remove(hook)
 
 
-def moved(news: Sequence[News], *, moves: bool = True) -> None:
-    """Called by the store with what it wrote: tell the hooks, and wake workers when one of them should look.
+def moved(news: Sequence[News], *, tenants: Collection[int] = (), moves: bool = True) -> None:
+    """Called by the store with what it wrote: tell the hooks and followers, and wake workers when one should look.
 
-    Without `moves` these are receipts that moved nothing, which is no business of the hooks inside.
+    `tenants` are the owners of these jobs (empty: unknown). Without `moves` these are receipts that moved nothing,
+    which is no business of the hooks inside.
     """
     for hook in _in_transaction if moves else ():
         hook(news)
     if _after_commit:
         transaction.on_commit(lambda: _tell(news), robust=True)
+    if news:
+        transaction.on_commit(lambda: _reporter.add(news, tenants), robust=True)
     if any(state in _WAKING for _, _, state in news):
         wake_after_commit()
 
@@ -67,10 +83,11 @@ def _tell(news: Sequence[News]) -> None:
             log.exception("an after-commit hook failed; the move stands")
 
 
-class _Waker:
-    """Sends at once, then at most one notification per interval, from a thread of its own, in autocommit."""
+class _Sender:
+    """Sends at once, then at most once an interval, from a thread of its own, in autocommit."""
 
-    interval_s = 0.005
+    name: str
+    interval_s: float
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +104,7 @@ class _Waker:
         with self._lock:
             if self._pid != os.getpid():
                 self._asked = threading.Event()
-                threading.Thread(target=self._run, args=(self._asked,), name="jobs-wake", daemon=True).start()
+                threading.Thread(target=self._run, args=(self._asked,), name=self.name, daemon=True).start()
                 self._pid = os.getpid()
 
     def _run(self, asked: threading.Event) -> None:
@@ -98,20 +115,104 @@ class _Waker:
             clock.sleep(self.interval_s)
 
     def _send(self) -> None:
+        raise NotImplementedError
+
+    def _notify(self, sql: str, params: Sequence[Any] = ()) -> bool:
         try:
             connection = connections["default"]
             try:
                 failpoints.at("wake.sending")
                 with connection.cursor() as cursor:
-                    cursor.execute(f"NOTIFY {CHANNEL}")
+                    cursor.execute(sql, params or None)
             finally:
                 connection.close()
         except Exception:
-            # A hint only: workers poll anyway. This thread must go on, or the process would never wake anyone again.
-            log.debug("a wake was lost", exc_info=True)
+            # A hint only: others poll anyway. This thread must go on, or the process would never tell anyone again.
+            log.debug("a notification was lost", exc_info=True)
+            return False
+        return True
+
+
+class _Waker(_Sender):
+    """Wakes listening workers."""
+
+    name = "jobs-wake"
+    interval_s = 0.005
+
+    def _send(self) -> None:
+        self._notify(f"NOTIFY {CHANNEL}")
+
+
+class _Reporter(_Sender):
+    """Tells followers which jobs have news: `id:number` each, or whose they are when they are too many (E12).
+
+    Whoever commits only appends a batch to a queue; everything else is done by the thread, for so many jobs an interval
+    at most, however many there were. What could not be sent goes with the next.
+    """
+
+    name = "jobs-news"
+    interval_s = CALM_S
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._queue: deque[tuple[Sequence[News], Collection[int]]] = deque(maxlen=1_000)
+        self._waiting = 0
+        self._jobs: dict[str, int] = {}
+        self._tenants: set[int] = set()
+        self._many = self._everybody = False
+        self._sent = threading.Event()
+        self._sent.set()
+
+    def add(self, news: Sequence[News], tenants: Collection[int]) -> None:
+        """Tell soon of these."""
+        self._waiting += len(news)
+        # More than can be told need not be kept. The queue forgets its oldest only where the database is away for long.
+        self._queue.append((news if self._waiting <= 4 * MOST_JOBS else (), tenants))
+        self._sent.clear()
+        self.ask()
+
+    def finish(self, patience_s: float) -> None:
+        """Wait until everything was sent, for the end of a short process."""
+        if self._pid == os.getpid():
+            self._sent.wait(patience_s)
+
+    def _send(self) -> None:
+        self._gather()
+        told = self._payload()
+        self.interval_s = FLOOD_S if self._many else CALM_S
+        if told and not self._notify("SELECT pg_notify(%s, %s)", [NEWS_CHANNEL, told]):
+            clock.sleep(RETRY_S)
+            self._asked.set()
+            return
+        self._jobs, self._tenants = {}, set()
+        self._many = self._everybody = False
+        if not self._queue:
+            self._sent.set()
+
+    def _gather(self) -> None:
+        if len(self._queue) == self._queue.maxlen:
+            self._many = self._everybody = True
+        self._waiting = 0
+        while self._queue:
+            news, tenants = self._queue.popleft()
+            self._tenants.update(tenants)
+            self._everybody |= not tenants or len(self._tenants) > MOST_TENANTS
+            self._many |= not news or len(self._jobs) + len(news) > MOST_JOBS
+            if not self._many:
+                for job_id, number, _ in news:
+                    self._jobs[job_id] = max(number, self._jobs.get(job_id, 0))
+
+    def _payload(self) -> str:
+        if self._many:
+            whose = " ".join([EVERYBODY, *map(str, self._tenants)])
+            return EVERYBODY if self._everybody or len(whose) > MOST_BYTES else whose
+        return " ".join([f"{job_id.replace('-', '')}:{number}" for job_id, number in self._jobs.items()])
 
 
 _waker = _Waker()
+_reporter = _Reporter()
+# A process that ends right after its commit still tells of it.
+atexit.register(_reporter.finish, 1.0)
 
 
 def wake_after_commit() -> None:

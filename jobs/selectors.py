@@ -22,7 +22,7 @@ from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
-from jobs.store.sql import ALIAS, run, sqlstate
+from jobs.store.sql import ALIAS, array, packed, rows, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
@@ -281,3 +281,44 @@ def limit(name: str, workspace_id: int, tenant_id: int | None) -> Any:
                  .values_list("tenant_id", name))
     own = found.get(tenant_id)
     return own if own is not None else found.get(None)
+
+
+# --- followers -----------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """Where a job stands, for those who follow it, and whose it is."""
+
+    id: str
+    tenant_id: int
+    worker_group: str
+    state: str
+    revision: int
+    number: int
+
+
+_SEEN = ("pk", "tenant_id", "worker_group", "state", "revision", "number")
+MOST_AHEAD = 500
+# Two ranges of the claim's index, each read up to the limit: what comes behind is not looked at (C8).
+_AHEAD = """SELECT w.id::text, (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE a.worker_group = w.worker_group
+      AND a.queue = w.queue AND a.tenant_id = w.tenant_id AND a.state = 'queued' AND a.gate IS NULL
+      AND a.priority > w.priority LIMIT {most}) higher)
+    + (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE a.worker_group = w.worker_group
+      AND a.queue = w.queue AND a.tenant_id = w.tenant_id AND a.state = 'queued' AND a.gate IS NULL
+      AND a.priority = w.priority AND (a.available_at, a.id) < (w.available_at, w.id) LIMIT {most}) older)
+    FROM jobs_job w WHERE w.id = ANY({ids}) AND w.state = 'queued' AND w.gate IS NULL"""
+
+
+def seen(job_ids: Collection[str]) -> dict[str, Seen]:
+    """Where these jobs stand, by id, whosever they are: one look for all that are followed. Missing: erased."""
+    found = Job.objects.filter(pk__in=list(job_ids)).values_list(*_SEEN)
+    return {str(row[0]): Seen(str(row[0]), *row[1:]) for row in found}
+
+
+def positions(job_ids: Collection[str]) -> dict[str, int | None]:
+    """The place of each of these jobs in its own tenant's queue, 1 = next; None behind more than MOST_AHEAD (C8).
+
+    Only queued jobs that could be claimed have one.
+    """
+    found = rows(_AHEAD.format(most=MOST_AHEAD, ids=array("uuid")), [packed(job_ids)])
+    return {id_: ahead + 1 if ahead < MOST_AHEAD else None for id_, ahead in found}

@@ -169,7 +169,12 @@ AUTH_PASSWORD_VALIDATORS = [
 
 # Each process its own: it counts failed logins, and nothing that must not be lost.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 10_000}}}
-CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+# Websockets hear by a connection of each process; with a layer of Redis (`channels_redis`) one process hears for all.
+CHANNEL_LAYER_URL = env.str("CHANNEL_LAYER_URL", default="")
+CHANNEL_LAYERS: dict[str, Any] = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+if CHANNEL_LAYER_URL:
+    CHANNEL_LAYERS["default"] = {"BACKEND": "channels_redis.core.RedisChannelLayer",
+                                 "CONFIG": {"hosts": [CHANNEL_LAYER_URL]}}
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -230,6 +235,10 @@ JOBS: dict[str, Any] = {
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
     "METRICS_TOKEN": env.str("METRICS_TOKEN", default="") or None,
+    "LIVE_PING_S": _seconds("JOBS_LIVE_PING_S", 20.0),
+    "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
+    "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
+    "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()

@@ -32,6 +32,7 @@ BY_CODE = {
     "idempotency_key_reused": 422,
     "invalid_artifact": 422,
     "job_locked": 503,
+    "needs_asgi": 501,
     "queue_saturated": 429,
     "rate_limited": 429,
     "revision_mismatch": 412,
@@ -53,7 +54,8 @@ TITLES = {
     406: "This form of answer is not available.", 409: "The thing is in a state that does not allow this.",
     412: "The thing has moved on since it was read.", 413: "This is too large.",
     415: "Only application/json in UTF-8 is read here.", 422: "The request cannot be followed.",
-    429: "Too much for now.", 500: "Something went wrong on our side.", 503: "The service cannot answer this for now.",
+    429: "Too much for now.", 500: "Something went wrong on our side.",
+    501: "This server cannot do this.", 503: "The service cannot answer this for now.",
 }
 
 
@@ -151,6 +153,14 @@ def _of_framework(error: APIException) -> tuple[int, dict[str, Any], dict[str, s
 def _plain(number: int, code: str | None = None) -> JsonResponse:
     return JsonResponse(body_of(number, code), status=number, content_type=MEDIA_TYPE,
                         headers={"Cache-Control": "no-store"})
+
+
+def unreachable(error: Exception) -> HttpResponseBase:
+    """The answer where the database failed before a view could."""
+    log.warning("storage is unavailable: %s", error)
+    refused = _plain(503, "storage_unavailable")
+    refused["Retry-After"] = str(RETRY_AFTER_S)
+    return refused
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -14,11 +14,10 @@ from rest_framework.exceptions import MethodNotAllowed, PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from jobs import selectors
 from jobs.api.errors import Unauthenticated
 from jobs.errors import Invalid
 from jobs.models import Key
-from jobs.selectors import Scope, TenantNotFound
+from jobs.selectors import Scope
 from jobs.services import keys, runners, tenancy
 from jobs.services.draft import Door
 
@@ -51,19 +50,11 @@ class Principal:
 
     def subject(self, named: str | None) -> str | None:
         """The tenant that a request is about. Raises TenantNotFound when a tenant's key names another one (C25)."""
-        own = self.key.tenant
-        if own is None:
-            return named
-        if named is not None and named != own.subject:
-            raise TenantNotFound(field="tenant_subject")
-        return own.subject
+        return keys.subject(self.key, named)
 
     def scope(self, named: str | None) -> Scope:
         """What it sees under this name; of a tenant that it does not have, nothing."""
-        try:
-            return selectors.scope(self.key.workspace_id, self.subject(named))
-        except TenantNotFound:
-            return Scope(self.key.workspace_id, None)
+        return keys.scope(self.key, named)
 
 
 class KeyAuthentication(BaseAuthentication):

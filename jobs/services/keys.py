@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from jobs import clock
+from jobs import clock, selectors
 from jobs.errors import Invalid, NotFound
 from jobs.models import Key, Tenant, Workspace
+from jobs.selectors import Scope, TenantNotFound
 
 USED_EVERY = timedelta(minutes=1)
 _NOBODY = hashlib.sha256(b"nobody").digest()
@@ -56,6 +57,24 @@ def find(text: str) -> Key | None:
 def _note_use(key: Key) -> None:
     if key.last_used_at is None or key.now - key.last_used_at > USED_EVERY:  # type: ignore[attr-defined]
         Key.objects.filter(pk=key.pk).update(last_used_at=clock.Now())
+
+
+def subject(key: Key, named: str | None) -> str | None:
+    """The tenant that a request of this key is about. Raises TenantNotFound when a tenant's key names another (C25)."""
+    own = key.tenant
+    if own is None:
+        return named
+    if named is not None and named != own.subject:
+        raise TenantNotFound(field="tenant_subject")
+    return own.subject
+
+
+def scope(key: Key, named: str | None) -> Scope:
+    """What the key sees under this name; of a tenant that it does not have, nothing."""
+    try:
+        return selectors.scope(key.workspace_id, subject(key, named))
+    except TenantNotFound:
+        return Scope(key.workspace_id, None)
 
 
 def revoke(prefix: str) -> Key:

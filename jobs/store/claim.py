@@ -386,7 +386,8 @@ def _write(claimer: Claimer, picked: _Picked) -> list[Claimed]:
         params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
     sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps))
     found = rows(sql, params)
-    publish.moved([(r[0], r[-2], State.LEASED) for r in found])
+    claimed = [Claimed._make(r[:-2]) for r in found]
+    publish.moved([(r[0], r[-2], State.LEASED) for r in found], tenants={c.tenant_id for c in claimed})
     meters.note(["claimed"], found, _PAIR, -1, meters.WAITED)
-    return [Claimed._make(r[:-2]) for r in found]
+    return claimed
 

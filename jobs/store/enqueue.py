@@ -65,7 +65,7 @@ def insert(jobs: Sequence[dict[str, Any]]) -> dict[str, Inserted]:
     params: list[Any] = [_packed(name, [j[name] for j in jobs]) for name in own]
     params += [_plain(jobs[0][name]) for name in TYPES if name not in own]
     made = {m.id: m for m in map(Inserted._make, rows(_sql(own), params))}
-    publish.moved([(id_, 1, State.QUEUED) for id_ in made])
+    publish.moved([(id_, 1, State.QUEUED) for id_ in made], tenants={j["tenant_id"] for j in jobs})
     meters.note(["enqueued"], [j for j in jobs if j["id"] in made], itemgetter("worker_group", "queue"))
     return made
 

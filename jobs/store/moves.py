@@ -115,7 +115,8 @@ def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None],
     capped = [w for w in written.values() if w.capped]
     if capped:
         (admission.release if release else admission.release_after)(capped)
-    publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept])
+    publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept],
+                  tenants={w.tenant_id for w in written.values()})
 
 
 def _unwritten(change: Change) -> JobsError:
@@ -205,9 +206,9 @@ def _record(fact: Fact) -> Answer:
         f" RETURNING job.*, v.body AS receipt_body),"
         f" r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)"
         f" SELECT id, number, '{fact.kind.value}', jobs_now(), receipt_body, head FROM j)"
-        f" SELECT id::text, state, revision, number FROM j", params + values)
+        f" SELECT id::text, state, revision, number, tenant_id FROM j", params + values)
     if not found:
         return StaleFence()
-    id_, state, revision, number = found[0]
-    publish.moved([(id_, number, State(state))], moves=False)
+    id_, state, revision, number, tenant = found[0]
+    publish.moved([(id_, number, State(state))], tenants={tenant}, moves=False)
     return Moved(id_, State(state), revision, number)

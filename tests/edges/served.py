@@ -12,6 +12,8 @@ def main(port: str, database: str) -> None:
     from django.conf import settings
 
     settings.DATABASES["default"]["NAME"] = database
+    # Pages of a test's own.
+    settings.ROOT_URLCONF = os.environ.get("SERVED_URLCONF", settings.ROOT_URLCONF)
     import django
 
     django.setup()

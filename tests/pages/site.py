@@ -20,15 +20,23 @@ from django.db import connection
 @contextmanager
 def serving(**environment: str) -> Iterator[int]:
     """Daphne in a process of its own on the test database; its port."""
+    with server(**environment) as (port, _):
+        yield port
+
+
+@contextmanager
+def server(*, port: int = 0, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The same with its process, on a port that is free or on this one."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
         port = probe.getsockname()[1]
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
         env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         _await(server, port)
-        yield port
+        yield port, server
     finally:
         server.kill()
         server.wait()

@@ -1,0 +1,205 @@
+"""Event streams (SSE) of a job and of a tenant, by key: where they stand, then that there is news, never content (A59).
+
+The views refuse like any other of the API; what they answer is sent by the loop, without a thread. `beside` serves them
+in front of Django's handler, whose middleware would keep a thread for each stream; a WSGI server cannot stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from django.core.exceptions import DisallowedHost
+from django.core.handlers.asgi import ASGIRequest
+from django.db import Error
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.middleware.security import SecurityMiddleware
+from django.urls import Resolver404, resolve
+from rest_framework.request import Request
+
+from jobs import clock, selectors
+from jobs.api import fields, parsing
+from jobs.api.errors import bad_request, unreachable
+from jobs.api.history import MAX_NUMBER
+from jobs.api.security import caller, named_tenant
+from jobs.api.views import View
+from jobs.errors import Invalid, JobsError, Refused
+from jobs.live import access
+from jobs.live.access import Bearer
+from jobs.live.follower import Follower, Frame, refusal, standing
+from jobs.live.hub import hub
+from jobs.selectors import Seen
+from jobs.services.keys import Permission
+from jobs.states import TERMINAL
+
+PING_S = 5.0
+# Then the client comes back by itself, with the number that it has read: no stream outlives a proxy's patience, and
+# what a reader that does not read has piled up is dropped.
+LONGEST_S = 600.0
+PATHS = re.compile(r"/v1/(events|jobs/[^/]+/events)$")
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class NeedsAsgi(Refused):
+    """Event streams need an ASGI server."""
+
+    code = "needs_asgi"
+
+
+class JobEvents(View):
+    """`/jobs/{id}/events`."""
+
+    permissions = {"GET": Permission.READ}
+
+    def get(self, request: Request, name: str) -> Any:
+        """The stream of one job; `Last-Event-ID` or `?after=` a receipt's number, `?until=end` ends with the job."""
+        said = parsing.query(request, "after", "until")
+        if said.get("until", "end") != "end":
+            raise Invalid("can be end", field="until", code="invalid_until")
+        after = _after(request, said)
+        bearer = _bearer(request)
+        job = selectors.job(bearer.scope, name)
+        seen = Seen(str(job.pk), job.tenant_id, job.worker_group, job.state, job.revision, job.number)
+        return _stream(request, bearer, seen, after, "until" in said)
+
+
+class TenantEvents(View):
+    """`/events`."""
+
+    permissions = {"GET": Permission.READ}
+
+    def get(self, request: Request) -> Any:
+        """The stream of a tenant: which of its jobs have news."""
+        parsing.query(request)
+        bearer = _bearer(request)
+        selectors.known(bearer.scope)
+        return _stream(request, bearer, None, None, False)
+
+
+def _bearer(request: Request) -> Bearer:
+    return access.of_key(caller(request).key, named_tenant(request))
+
+
+def _after(request: Request, said: dict[str, str]) -> int | None:
+    last = request._request.META.get("HTTP_LAST_EVENT_ID")
+    if last is not None and "after" not in said:
+        said = {"after": last}
+    return fields.whole(said, "after", 0, 0, MAX_NUMBER) if "after" in said else None
+
+
+def _stream(request: Request, bearer: Bearer, seen: Seen | None, after: int | None, until_end: bool) -> Any:
+    if not isinstance(request._request, ASGIRequest):
+        raise NeedsAsgi()
+    streamed = StreamingHttpResponse(_events(bearer, seen, after, until_end), content_type="text/event-stream")
+    # For proxies that would collect an answer before they pass it on.
+    streamed["X-Accel-Buffering"] = "no"
+    return streamed
+
+
+async def _events(bearer: Bearer, seen: Seen | None, after: int | None, until_end: bool) -> AsyncIterator[bytes]:
+    here, follower, longest = hub(), Follower(PING_S), clock.Every(LONGEST_S, LONGEST_S)
+    opened = False
+    try:
+        here.open()
+        opened = True
+        await here.join(follower, bearer)
+        _begin(follower, bearer, seen, after)
+        async with aclosing(follower.frames()) as frames:
+            async for frame in frames:
+                yield _event(frame)
+                if until_end and frame.get("state") in TERMINAL:
+                    yield _event({"type": "end"})
+                    return
+                if longest.due():
+                    return
+    except JobsError as error:
+        yield _event(refusal(error))
+    finally:
+        if opened:
+            here.close(follower)
+
+
+def _begin(follower: Follower, bearer: Bearer, seen: Seen | None, after: int | None) -> None:
+    if seen is None:
+        follower.stream = bearer.scope.tenant_id
+        follower.answer({"type": "init"})
+    else:
+        follower.of = seen.id
+        follower.answer(standing("init", seen))
+        if after is not None and after > seen.number:
+            follower.resync()
+        follower.watch(seen, seen.number if after is None else min(after, seen.number))
+        hub().look(seen.id)
+    follower.ready = True
+
+
+def _event(frame: Frame) -> bytes:
+    """A frame as an event; the number of a job's own is its id, which a client sends back (E12)."""
+    kind = frame["type"]
+    told = {name: value for name, value in frame.items() if name != "type"}
+    id_ = f"id: {frame['number']}\n" if kind == "job" or (kind == "init" and "number" in frame) else ""
+    return f"{id_}event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n".encode()
+
+
+# --- without a thread ----------------------------------------------------------------------------------------------
+
+
+def beside(application: Application) -> Application:
+    """This ASGI application, with event streams served in front of it."""
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and PATHS.search(scope["path"]):
+            await _serve(scope, receive, send)
+        else:
+            await application(scope, receive, send)
+
+    return served
+
+
+async def _serve(scope: Any, receive: Any, send: Any) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    try:
+        response = await access.asked(_respond, ASGIRequest(scope, io.BytesIO()))
+    except (Error, OSError) as error:
+        response = unreachable(error)
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
+    sending = asyncio.create_task(_send(response, headers, send))
+    leaving = asyncio.create_task(receive())
+    await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (sending, leaving):
+        task.cancel()
+    await asyncio.gather(sending, leaving, return_exceptions=True)
+
+
+async def _send(response: Any, headers: list[tuple[bytes, bytes]], send: Any) -> None:
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    if response.streaming:
+        async with aclosing(response.streaming_content) as parts:
+            async for part in parts:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"" if response.streaming else response.content})
+
+
+def _respond(request: HttpRequest) -> HttpResponseBase:
+    try:
+        request.get_host()
+        if (redirect := SecurityMiddleware(_nothing).process_request(request)) is not None:
+            return redirect
+        found = resolve(request.path_info)
+    except (DisallowedHost, Resolver404) as error:
+        return bad_request(request, error)
+    answered: Any = found.func(request, *found.args, **found.kwargs)
+    if not answered.streaming:
+        answered.render()
+    return answered  # type: ignore[no-any-return]
+
+
+def _nothing(request: HttpRequest) -> HttpResponseBase:
+    raise NotImplementedError
