@@ -10,12 +10,11 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from jobs.redaction import whole
 from jobs.services.explain import span
-from jobs.worker.output import SECRETS
 
 NOTHING = "\N{EN DASH}"
 PAYLOAD_LIMIT = 64 * 1024
-REDACTED = "[redacted]"
 
 
 def badge(word: str | None, kind: str = "") -> SafeString | str:
@@ -76,17 +75,8 @@ def lines(text: str) -> SafeString:
 def readable(text: str) -> str:
     """The same as plain text. What is no JSON is not shown: nothing could be redacted in it."""
     try:
-        shown = json.dumps(redacted("", json.loads(text)), indent=2, ensure_ascii=False)
+        shown = json.dumps(whole(json.loads(text)), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return "(not readable as JSON)"
     left = len(shown) - PAYLOAD_LIMIT
     return shown if left <= 0 else f"{shown[:PAYLOAD_LIMIT]}\n... ({left:,} more characters)"
-
-
-def redacted(name: str, value: Any) -> Any:
-    """The value without what its name calls a secret, at any depth."""
-    if any(word in name.lower() for word in SECRETS):
-        return REDACTED
-    if isinstance(value, dict):
-        return {key: redacted(key, inner) for key, inner in value.items()}
-    return [redacted(name, inner) for inner in value] if isinstance(value, list) else value

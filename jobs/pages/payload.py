@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,13 +12,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from jobs import sightings
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page
-from jobs.redaction import redacted
+from jobs.redaction import whole
 
 SHOWN = 64 * 1024
 # Beyond this a page that moves does not read it at all.
 READ = 1024 * 1024
-# People see the whole of it; only secrets are left out.
-WHOLE = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ def shown(pk: UUID, name: str, label: str, size: int | None) -> Shown | None:
 def pretty(text: str) -> str:
     """Stored JSON for people, every secret in it left out by its name (A64)."""
     try:
-        value = redacted(json.loads(text), limit=WHOLE, depth=WHOLE)
+        value = whole(json.loads(text))
     except (ValueError, RecursionError):
         return "(it cannot be read as JSON)"
     return json.dumps(value, indent=2, ensure_ascii=False)
