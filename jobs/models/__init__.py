@@ -1,6 +1,7 @@
 """The rows of Jobsite: one noun or a close pair a module."""
 
 from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
+from jobs.models.bulk_answer import BulkAnswer
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.job import Job
@@ -12,6 +13,6 @@ from jobs.models.tenancy import Limits, Tenant, Workspace
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "ClaimLine", "Command", "DeadLetter", "Job", "Key", "Leader",
-    "Limits", "Receipt", "Target", "Tenant", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Job", "Key",
+    "Leader", "Limits", "Receipt", "Target", "Tenant", "Worker", "Workspace",
 ]
