@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
             null=True, db_comment="The bulk answer that answered it")),
         migrations.AddIndex("deadletter", models.Index(
             fields=["id"], name="dead_letter_grouped", condition=OPEN,
-            include=["cluster", "tenant_id", "workspace_id", "type", "reason", "opened_at", "house"])),
+            include=["cluster", "tenant_id", "house"])),
         migrations.AddIndex("deadletter", models.Index("cluster", "id", name="dead_letter_cluster", condition=OPEN)),
         migrations.AddIndex("deadletter", models.Index(
             "id", name="dead_letter_unread", condition=Q(resolved_at__isnull=True, cluster__isnull=True))),

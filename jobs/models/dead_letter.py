@@ -45,9 +45,9 @@ class DeadLetter(models.Model):
         ]
         indexes = [
             models.Index("tenant_id", "id", name="dead_letter_open", condition=Q(resolved_at__isnull=True)),
-            # Everything that clusters are counted by, so that counting reads no letter.
+            # What clusters are counted by, so that counting reads no letter.
             models.Index(fields=["id"], name="dead_letter_grouped", condition=Q(resolved_at__isnull=True),
-                         include=["cluster", "tenant_id", "workspace_id", "type", "reason", "opened_at", "house"]),
+                         include=["cluster", "tenant_id", "house"]),
             models.Index("cluster", "id", name="dead_letter_cluster", condition=Q(resolved_at__isnull=True)),
             models.Index("id", name="dead_letter_unread",
                          condition=Q(resolved_at__isnull=True, cluster__isnull=True)),

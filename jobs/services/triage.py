@@ -17,20 +17,22 @@ from django.db import OperationalError, connections, transaction
 
 from jobs import clock, failpoints
 from jobs.errors import Conflict, Invalid, JobsError, NotFound
-from jobs.models import BulkAnswer
+from jobs.models import BulkAnswer, Leader
 from jobs.selectors import QUERY_CANCELED, TooSlow
 from jobs.services import dead_letters
 from jobs.services.cancellation import check_reason
 from jobs.store import bulk, letters, matching
-from jobs.store.matching import Match
+from jobs.store.matching import COUNTED as COUNTED
+from jobs.store.matching import Match as Match
 from jobs.store.moves import Moved
 from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, run, sqlstate
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.triage")
+DUTY = "triage"
 VERBS = ("requeue", "discard")
 BATCH = 500
-MOST_SELECTED = 1_000
+MOST_SELECTED = 500
 MOST_RATE = 10_000
 PATIENCE_MS = 5_000
 LOCK_MS = 2_000
@@ -55,10 +57,11 @@ class Pace(NamedTuple):
 
 
 def patiently(work: Callable[[], T], ms: int = PATIENCE_MS) -> T:
-    """Read with a time limit. Raises TooSlow."""
+    """Read with a time limit, and with room enough to group many letters. Raises TooSlow."""
     try:
         with transaction.atomic(using=ALIAS):
             run(f"SET LOCAL statement_timeout = {int(ms)}")
+            run("SET LOCAL work_mem = '32MB'")
             return work()
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
@@ -122,6 +125,45 @@ def stop(pk: int, *, by: str) -> bool:
 def let_go(pk: int) -> bool:
     """Send the rest without waiting for the canary's end. False where there is nothing to wait for."""
     return bulk.let_go(pk)
+
+
+class Progress(NamedTuple):
+    """How a bulk answer stands. `left` is None where more matched than were counted; `a_second` until now.
+
+    `gone`: answered by somebody else meanwhile, known at the end. `word`: running, waiting (for its canary), alone
+    (nobody runs the loops), or how it ended.
+    """
+
+    word: str
+    left: int | None
+    gone: int
+    a_second: float
+    seconds: float
+
+
+def told(answer: BulkAnswer) -> Progress:
+    """How this one stands."""
+    now = clock.now()
+    until = answer.ended_at or answer.moved_at or now
+    seconds = max(0.0, (until - answer.created_at).total_seconds())
+    rest = max(0, answer.expected - answer.looked_at)
+    finished = answer.end == "finished"
+    return Progress(_word(answer), 0 if finished else None if answer.expected > COUNTED else rest,
+                    rest if finished and answer.expected <= COUNTED else 0,
+                    answer.looked_at / seconds if seconds > 0 else 0.0, seconds)
+
+
+def _word(answer: BulkAnswer) -> str:
+    if answer.end is not None:
+        return answer.end
+    if not Leader.objects.filter(duty=DUTY, until__gt=clock.Now()).exists():
+        return "alone"
+    return "waiting" if answer.canary_letter is not None and answer.going_at is None else "running"
+
+
+def going(most: int = 20) -> list[BulkAnswer]:
+    """The bulk answers that have not ended."""
+    return list(BulkAnswer.objects.filter(ended_at=None).order_by("pk")[:most])
 
 
 class Triage:

@@ -17,7 +17,10 @@ NO_CLUSTER = ""
 
 
 class Match(NamedTuple):
-    """Open letters that are meant; None means any. `house`: those of the house's own jobs and no others (E11)."""
+    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk answer answered.
+
+    `house`: those of the house's own jobs and no others (E11).
+    """
 
     workspace_id: int | None = None
     tenant_id: int | None = None
@@ -28,17 +31,20 @@ class Match(NamedTuple):
     house: bool = False
     letters: tuple[int, ...] | None = None
     upto: int | None = None
+    answered: bool = False
+    bulk: int | None = None
 
 
 _CONDITIONS = (
     ("workspace_id", "d.workspace_id = %s"), ("tenant_id", "d.tenant_id = %s"), ("type", "d.type = %s"),
     ("reason", "d.reason = %s"), ("since", "d.opened_at >= %s"), ("upto", "d.id <= %s"),
+    ("bulk", "d.bulk_id = %s"),
 )
 
 
 def _where(match: Match) -> tuple[str, list[Any]]:
     """The condition; a text of its own for each combination, so that each has the plan that fits it."""
-    parts, params = ["d.resolved_at IS NULL"], []
+    parts, params = [f"d.resolved_at IS {'NOT ' if match.answered else ''}NULL"], []
     if match.letters is not None:
         parts.append(f"d.id = ANY({array('bigint')})")
         params.append(packed(match.letters))
@@ -78,34 +84,14 @@ def count(match: Match, most: int = COUNTED) -> int:
 
 
 class Group(NamedTuple):
-    """The letters of one cluster that match: how many, of how many tenants, and one of them."""
+    """The letters of one cluster that match: how many, the first and the last of them, and whose they are."""
 
     cluster: str
     size: int
+    first: int
+    last: int
     tenants: int
     top: list[int]
-    first_at: datetime
-    last_at: datetime
-    sample: int
-
-
-# By tenants first: what is distinct inside a cluster then costs no sort. The tenants of those shown alone are ranked.
-_GROUPS = """WITH seen AS MATERIALIZED (
-        SELECT cluster, tenant_id, count(*) AS n, min(opened_at) AS first_at, max(opened_at) AS last_at, max(id) AS id
-        FROM (SELECT coalesce(d.cluster, '') AS cluster, d.tenant_id, d.opened_at, d.id FROM jobs_dead_letter d
-            WHERE {where} ORDER BY d.id DESC LIMIT {most}) d GROUP BY cluster, tenant_id),
-    groups AS MATERIALIZED (SELECT cluster, sum(n)::bigint AS n, count(*) AS tenants, min(first_at) AS first_at,
-        max(last_at) AS last_at, max(id) AS id FROM seen GROUP BY cluster),
-    shown AS MATERIALIZED (SELECT * FROM groups ORDER BY {order} LIMIT {limit} OFFSET {offset}),
-    ranked AS (SELECT seen.cluster, seen.tenant_id,
-            row_number() OVER (PARTITION BY seen.cluster ORDER BY seen.n DESC, seen.tenant_id) AS place
-        FROM seen JOIN shown ON shown.cluster = seen.cluster),
-    top AS (SELECT cluster, array_agg(tenant_id ORDER BY place) AS tenants FROM ranked WHERE place <= 3
-        GROUP BY cluster)
-    SELECT shown.cluster, shown.n, shown.tenants, top.tenants, shown.first_at, shown.last_at, shown.id,
-        (SELECT count(*) FROM groups), (SELECT sum(n)::bigint FROM groups)
-    FROM shown JOIN top ON top.cluster = shown.cluster ORDER BY {outer}"""
-_ORDERS = {"count": "{0}n DESC, {0}id DESC", "latest": "{0}id DESC"}
 
 
 class Groups(NamedTuple):
@@ -117,12 +103,29 @@ class Groups(NamedTuple):
     cut: bool
 
 
+_GROUPS = """WITH groups AS MATERIALIZED (SELECT cluster, count(*) AS n, min(id) AS first, max(id) AS last
+        FROM (SELECT coalesce(d.cluster, '') AS cluster, d.id FROM jobs_dead_letter d
+            WHERE {where} ORDER BY d.id DESC LIMIT {most}) d GROUP BY cluster),
+    whole AS (SELECT count(*) AS clusters, sum(n)::bigint AS letters, min(first) AS oldest FROM groups)
+    SELECT groups.cluster, n, first, last, clusters, letters, oldest FROM groups, whole ORDER BY {order}
+    LIMIT {limit} OFFSET {offset}"""
+_ORDERS = {"size": "n DESC, last DESC", "latest": "last DESC"}
+# Of the clusters that are shown alone: of all of them it would take longer than the grouping itself.
+_TENANTS = """SELECT cluster, count(*), (array_agg(tenant_id ORDER BY n DESC, tenant_id))[1:3]
+    FROM (SELECT coalesce(d.cluster, '') AS cluster, d.tenant_id, count(*) AS n FROM jobs_dead_letter d
+        JOIN (SELECT coalesce(u, '') AS name FROM unnest({clusters}) u) c ON c.name = coalesce(d.cluster, '')
+        WHERE {where} AND d.id >= %s GROUP BY 1, 2) d GROUP BY cluster"""
+
+
 def groups(match: Match, order: str, limit: int, offset: int, most: int = COUNTED) -> Groups:
-    """The newest letters that match, at most `most`, in their clusters; by `count` or by the `latest` letter."""
+    """The newest letters that match, at most `most`, in their clusters; by `size` or by the `latest` letter."""
     where, params = _where(match)
-    found = rows(_GROUPS.format(where=where, most=int(most) + 1, order=_ORDERS[order].format(""),
-                                outer=_ORDERS[order].format("shown."), limit=int(limit), offset=int(offset)), params)
+    found = rows(_GROUPS.format(where=where, most=int(most), order=_ORDERS[order], limit=int(limit),
+                                offset=int(offset)), params)
     if not found:
         return Groups([], 0, 0, False)
-    letters = int(found[0][8])
-    return Groups([Group._make(r[:7]) for r in found], int(found[0][7]), min(letters, most), letters > most)
+    clusters, letters, oldest = found[0][4:]
+    sql = _TENANTS.format(where=where, clusters=array("text"))
+    tenants = {r[0]: r[1:] for r in rows(sql, [packed([r[0] or None for r in found]), *params, oldest])}
+    shown = [Group(*r[:4], *tenants.get(r[0], (0, []))) for r in found]
+    return Groups(shown, int(clusters), int(letters), int(letters) >= most)

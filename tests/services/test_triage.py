@@ -32,7 +32,8 @@ from tests.races.threads import elsewhere, together
 BY = "user:alice"
 
 
-def failed(driver: Driver, number: int = 1, message: str = "it broke", type_: str = "echo", **options: Any) -> list[str]:
+def failed(driver: Driver, number: int = 1, message: str = "it broke", type_: str = "echo",
+           **options: Any) -> list[str]:
     """So many jobs with an open dead letter; their ids in the order of their letters."""
     made = []
     for _ in range(number):
@@ -73,18 +74,18 @@ def test_letters_that_failed_alike_are_one_cluster(driver: Driver) -> None:
     other = failed(driver, message="no such user")[0]
     driver.enqueue()
     driver.fail(driver.claim_one(), code="budget_exhausted", message="timeout after 9 s on /srv/9.txt")
-    found = matching.groups(Match(), "count", 10, 0)
+    found = matching.groups(Match(), "size", 10, 0)
     assert (found.clusters, found.letters, found.cut) == (3, 5, False)
     biggest = found.shown[0]
     assert (biggest.size, biggest.tenants, len(biggest.top)) == (3, 3, 3)
-    assert biggest.sample == letter_of(alike[2]).pk
+    assert (biggest.first, biggest.last) == (letter_of(alike[0]).pk, letter_of(alike[2]).pk)
     assert {letter_of(job).cluster for job in alike} == {biggest.cluster}
     assert letter_of(alike[0]).error == "timeout after <n> s on <path>"
     assert letter_of(other).cluster != biggest.cluster
-    assert biggest.first_at == letter_of(alike[0]).opened_at
-    assert biggest.last_at == letter_of(alike[2]).opened_at
-    assert [g.sample for g in matching.groups(Match(), "latest", 10, 0).shown] == sorted(
-        (g.sample for g in found.shown), reverse=True)
+    latest = [g.last for g in matching.groups(Match(), "latest", 10, 0).shown]
+    assert latest == sorted((g.last for g in found.shown), reverse=True)
+    cut = matching.groups(Match(), "size", 1, 1, most=4)
+    assert (len(cut.shown), cut.clusters, cut.letters, cut.cut) == (1, 3, 4, True)
 
 
 def test_every_way_to_a_letter_leaves_a_cluster(driver: Driver) -> None:
@@ -117,8 +118,9 @@ def test_letters_of_an_earlier_release_are_put_into_their_clusters(driver: Drive
     """J03: workers of the release before write letters without cluster; the duty reads them."""
     jobs = failed(driver, 3, message="line 12 is bad")
     mine = letter_of(jobs[0])
-    db.rows("UPDATE jobs_dead_letter SET cluster = NULL, error = NULL, version = NULL WHERE id <> %s RETURNING 1", mine.pk)
-    assert {g.cluster for g in matching.groups(Match(), "count", 10, 0).shown} == {mine.cluster, ""}
+    db.rows("UPDATE jobs_dead_letter SET cluster = NULL, error = NULL, version = NULL WHERE id <> %s RETURNING 1",
+            mine.pk)
+    assert {g.cluster for g in matching.groups(Match(), "size", 10, 0).shown} == {mine.cluster, ""}
     assert matching.count(Match(cluster="")) == 2
     duty = Triage()
     assert duty.tick(2) is True
@@ -142,7 +144,8 @@ def test_each_filter_narrows(driver: Driver) -> None:
     ids = {job: letter_of(job).pk for job in a + b}
     cases = {
         Match(tenant_id=tenant_id("a")): a, Match(type="echo-thread"): b, Match(workspace_id=place.pk): a + b,
-        Match(workspace_id=place.pk + 1): [], Match(reason="quarantined"): [], Match(cluster=letter_of(b[0]).cluster): b,
+        Match(workspace_id=place.pk + 1): [], Match(reason="quarantined"): [],
+        Match(cluster=letter_of(b[0]).cluster): b,
         Match(since=letter_of(a[1]).opened_at): [a[1], *b], Match(letters=(ids[a[0]], ids[b[0]])): [a[0], b[0]],
         Match(upto=ids[a[0]]): a[:1],
     }
@@ -399,7 +402,8 @@ def test_the_canary_is_the_first_that_can_start_and_may_be_passed_over_by_hand(d
     assert (answer.done, answer.end) == (3, "finished")
 
 
-def test_a_rate_is_kept_and_stops_itself_when_too_many_fail_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rate_is_kept_and_stops_itself_when_too_many_fail_again(driver: Driver,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN 7.3: so many a second; over so many percent of failures again it ends."""
     now = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: now[0])
@@ -458,7 +462,8 @@ def test_what_may_not_start_again_is_not_changed_either(driver: Driver) -> None:
     job = failed(driver, tenant="closed")[0]
     archive("closed")
     before = db.row_hash(job)
-    assert refusal_of(dead_letters.requeue, letter_of(job), by=BY, input={"value": "x"}).reason_code == "tenant_archived"
+    refusal = refusal_of(dead_letters.requeue, letter_of(job), by=BY, input={"value": "x"})
+    assert refusal.reason_code == "tenant_archived"
     assert db.row_hash(job) == before
 
 
@@ -476,7 +481,8 @@ def test_the_list_of_changes_is_bounded() -> None:
 
     told = difference({f"k{n}": n for n in range(100)}, {f"k{n}": -n - 1 for n in range(100)})
     assert (len(told["changes"]), told["more"]) == (20, 80)
-    assert [c["at"] for c in difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": 1})["changes"]] == ["/a/1/b", "/c"]
+    few = difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": 1})
+    assert [c["at"] for c in few["changes"]] == ["/a/1/b", "/c"]
 
 
 # --- the end -------------------------------------------------------------------------------------------------------
