@@ -25,7 +25,7 @@ from jobs.store import bulk, letters, matching
 from jobs.store.matching import COUNTED as COUNTED
 from jobs.store.matching import Match as Match
 from jobs.store.moves import Moved
-from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, run, sqlstate
+from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, rows, run, sqlstate
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.triage")
@@ -56,12 +56,16 @@ class Pace(NamedTuple):
     most_failed: int | None = None
 
 
+# Compiling such a statement takes longer than running it.
+_PATIENCE = """SELECT set_config('statement_timeout', %s, true), set_config('work_mem', '32MB', true),
+    set_config('jit', 'off', true)"""
+
+
 def patiently(work: Callable[[], T], ms: int = PATIENCE_MS) -> T:
     """Read with a time limit, and with room enough to group many letters. Raises TooSlow."""
     try:
         with transaction.atomic(using=ALIAS):
-            run(f"SET LOCAL statement_timeout = {int(ms)}")
-            run("SET LOCAL work_mem = '32MB'")
+            rows(_PATIENCE, [str(int(ms))])
             return work()
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
