@@ -131,7 +131,7 @@ def _match(said: dict[str, Any]) -> Match:
     if said["workspace"] and place is None:
         raise NotFound("There is no such workspace.", field="workspace")
     if said["tenant"] and len(tenants) != 1:
-        raise Invalid("is unknown" if not tenants else "is in several workspaces; name one by --workspace", field="tenant")
+        raise Invalid("is in several workspaces; name one" if tenants else "is unknown", field="tenant")
     since = None if said["since"] is None else clock.now() - said["since"]
     cluster = "" if said["cluster"] == "none" else said["cluster"]
     picked = tuple(said["ids"]) if said.get("ids") else None
