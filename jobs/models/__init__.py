@@ -1,6 +1,7 @@
 """The rows of Jobsite: one noun or a close pair a module."""
 
 from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
+from jobs.models.bulk_answer import BulkAnswer
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.job import Job
@@ -13,6 +14,6 @@ from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "ClaimLine", "Command", "DeadLetter", "Job", "Key", "Leader",
-    "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Job", "Key",
+    "Leader", "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

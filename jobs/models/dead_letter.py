@@ -16,15 +16,23 @@ class DeadLetter(models.Model):
     workspace_id = models.BigIntegerField()
     tenant_id = models.BigIntegerField()
     type = models.CharField(max_length=64)
+    version = models.IntegerField(null=True)
+    house = models.BooleanField(default=False, db_default=False,
+                                db_comment="Of a job that the house makes for itself (E11)")
     chain = models.PositiveIntegerField()
     reason = models.CharField(max_length=64, db_comment="Why there is no further attempt (C24)")
     reason_code = models.CharField(max_length=64, null=True, db_comment="Of the last failure")
+    error = models.CharField(max_length=200, null=True,
+                             db_comment="Of the last failure without what differs; empty: none; null: not read yet")
+    cluster = models.CharField(max_length=16, null=True,
+                               db_comment="Digest of definition, reason, code and error: letters with one are alike")
     attempt_count = models.PositiveIntegerField()
     opened_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
     resolution = models.CharField(max_length=16, null=True)
     resolved_by = models.CharField(max_length=200, null=True)
     resolve_reason = models.CharField(max_length=512, null=True)
+    bulk_id = models.BigIntegerField(null=True, db_comment="The bulk answer that answered it")
 
     class Meta:
         db_table = "jobs_dead_letter"
@@ -35,7 +43,16 @@ class DeadLetter(models.Model):
                                    condition=Q(resolved_at__isnull=True, resolution__isnull=True)
                                    | Q(resolved_at__isnull=False, resolution__in=["requeued", "discarded"])),
         ]
-        indexes = [models.Index("tenant_id", "id", name="dead_letter_open", condition=Q(resolved_at__isnull=True))]
+        indexes = [
+            models.Index("tenant_id", "id", name="dead_letter_open", condition=Q(resolved_at__isnull=True)),
+            # What clusters are counted by, so that counting reads no letter.
+            models.Index(fields=["id"], name="dead_letter_grouped", condition=Q(resolved_at__isnull=True),
+                         include=["cluster", "tenant_id", "house"]),
+            models.Index("cluster", "id", name="dead_letter_cluster", condition=Q(resolved_at__isnull=True)),
+            models.Index("id", name="dead_letter_unread",
+                         condition=Q(resolved_at__isnull=True, cluster__isnull=True)),
+            models.Index("bulk_id", "id", name="dead_letter_bulk", condition=Q(bulk_id__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.reason} of {self.job_id}"

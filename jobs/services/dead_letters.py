@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from jobs import failpoints
 from jobs.conf import registry
-from jobs.errors import Conflict, IllegalMove, Invalid, Refused
+from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, Refused
 from jobs.models import DeadLetter
 from jobs.receipts import Kind
+from jobs.services import editing
 from jobs.services.cancellation import answered, check_reason
 from jobs.states import Verb
-from jobs.store import letters, lookup
-from jobs.store.moves import Fact, Moved, apply, record
+from jobs.store import letters
+from jobs.store.letters import Letter
+from jobs.store.moves import Answer, Moved, apply, note
 from jobs.store.sql import joining
 from jobs.store.verbs import Move
+
+GIVEN = object()
 
 
 class TargetSuperseded(Conflict):
@@ -27,37 +34,69 @@ class NotDeadLettered(IllegalMove):
     code = "not_dead_lettered"
 
 
-def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued") -> Moved:
-    """Start a new chain of the job, its last checkpoint kept (C27, E4).
+def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued", input: Any = GIVEN) -> Moved:
+    """Start a new chain of the job, its last checkpoint kept (C27, E4); with `input` another one than it had.
 
-    Raises NotDeadLettered, TargetSuperseded, Refused (archived tenant) and Invalid (version no longer registered).
+    A changed input passes the codec of the job's definition; what was changed stands in a receipt (E12). Raises
+    NotDeadLettered, TargetSuperseded, Refused (archived tenant) and Invalid (version no longer registered, bad input).
     """
     check_reason(reason)
     with joining(savepoint=True):
-        job = letters.lock_job(letter.pk)
-        if job is None:
-            raise NotDeadLettered()
-        _check_still_wanted(job)
-        moved = answered(apply([Move(job.id, Verb.REQUEUE, by=by, reason=reason)])[0])
+        if input is not GIVEN:
+            _change(letter, by, reason, input)
+        return answered(requeue_many([letter.pk], by=by, reason=reason)[0])
+
+
+def _change(letter: DeadLetter, by: str, reason: str, input: Any) -> None:
+    found = letters.lock([letter.pk]).get(letter.pk)
+    if found is None:
+        raise NotDeadLettered()
+    if (refusal := _refusal(found)) is not None:
+        raise refusal
+    editing.change(found.job_id, input, by=by, reason=reason)
+
+
+def requeue_many(letter_ids: Sequence[int], *, by: str, reason: str = "requeued",
+                 bulk: int | None = None) -> list[Answer]:
+    """Requeue each; a refusal stands in its place and changes nothing for the others. `bulk` names a bulk answer."""
+    check_reason(reason)
+    answers: dict[int, Answer] = {}
+    with joining(savepoint=True):
+        found = letters.lock(letter_ids)
+        answers = {pk: refusal for pk, letter in found.items() if (refusal := _refusal(letter)) is not None}
+        wanted = [letter for pk, letter in found.items() if pk not in answers]
+        facts = {} if bulk is None else {"bulk": bulk}
+        moves = [Move(w.job_id, Verb.REQUEUE, by=by, reason=reason, facts=dict(facts)) for w in wanted]
+        answers |= {w.id: answer for w, answer in zip(wanted, apply(moves), strict=True)}
         failpoints.at("requeue.written")
-        return moved
+    return [answers.get(pk) or NotDeadLettered() for pk in letter_ids]
 
 
-def _check_still_wanted(job: letters.LockedJob) -> None:
-    if job.archived:
-        raise Refused("This tenant is archived and takes no new work.", code="tenant_archived")
-    if registry().find(job.type, job.version) is None:
-        raise Invalid(f"{job.type}@{job.version} is not registered any more.", field="type",
-                      code="unregistered_version")
-    if job.target_id is not None and lookup.current_generation(job.target_id) != job.generation:
-        raise TargetSuperseded()
+def _refusal(letter: Letter) -> JobsError | None:
+    """Why this job may not start again, if it may not (E4)."""
+    if letter.archived:
+        return Refused("This tenant is archived and takes no new work.", code="tenant_archived")
+    if registry().find(letter.type, letter.version) is None:
+        return Invalid(f"{letter.type}@{letter.version} is not registered any more.", field="type",
+                       code="unregistered_version")
+    return TargetSuperseded() if letter.superseded else None
 
 
 def discard(letter: DeadLetter, *, by: str, reason: str = "discarded") -> Moved:
     """Close the letter; the job stays failed (C29). Raises NotDeadLettered."""
+    return answered(discard_many([letter.pk], by=by, reason=reason)[0])
+
+
+def discard_many(letter_ids: Sequence[int], *, by: str, reason: str = "discarded",
+                 bulk: int | None = None) -> list[Answer]:
+    """Discard each; a refusal stands in its place."""
     check_reason(reason)
+    answers: dict[int, Answer] = {}
     with joining(savepoint=True):
-        job = letters.lock_job(letter.pk)
-        if job is None or not letters.resolve(letter.pk, "discarded", by, reason):
-            raise NotDeadLettered()
-        return answered(record([Fact(job.id, Kind.DISCARDED, {"by": by, "reason": reason})])[0])
+        found = letters.lock(letter_ids, targets=False)
+        closed = letters.resolve(list(found), "discarded", by, reason, bulk) if found else set()
+        mine = [letter for pk, letter in found.items() if pk in closed]
+        facts = {"by": by, "reason": reason, "bulk": bulk}
+        written = note(Kind.DISCARDED, [(letter.job_id, facts) for letter in mine])
+        answers = {letter.id: answer for letter, answer in zip(mine, written, strict=True)}
+    return [answers.get(pk) or NotDeadLettered() for pk in letter_ids]

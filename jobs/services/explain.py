@@ -146,6 +146,13 @@ def _stage(body: dict[str, Any]) -> str:
     return f"{stage.get('event')} stage {stage.get('stage')!r}"
 
 
+def _places(body: dict[str, Any]) -> str:
+    """Where an input was changed."""
+    places = [str(change["at"]) or "its root" for change in body.get("changes", ())]
+    more = int(body.get("more", 0)) + max(0, len(places) - 3)
+    return ", ".join(places[:3]) + (f" and {more} more places" if more else "")
+
+
 def _failed(body: dict[str, Any], attempt: str) -> str:
     if body.get("attempt") is None:
         return _back("the job ended while it waited", body)
@@ -170,6 +177,7 @@ _TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.RESUMED: lambda b, a: f"resumed{_by(b)}{_why(b)}{_when(b)}",
     Kind.SUPERSEDED: lambda b, a: f"superseded by generation {b.get('generation')} of its target{_by(b)}",
     Kind.REQUEUED: lambda b, a: f"requeued{_by(b)}: a new chain begins ({b.get('reason')})",
+    Kind.CHANGED: lambda b, a: f"its input was changed{_by(b)} at {_places(b)} ({b.get('reason')})",
     Kind.DISCARDED: lambda b, a: f"its dead letter was discarded{_by(b)} ({b.get('reason')})",
 }
 

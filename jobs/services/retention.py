@@ -54,6 +54,8 @@ class Retention:
         self._letter = self._letters(known, limit)
         if self._letter == 0:
             self._job = due.FIRST
+            if (kept_s := conf().RETENTION_S) is not None:
+                durable(lambda: erase.bulk_answers(int(kept_s * 1000)))
             return traffic.forget(limit)
         return True
 

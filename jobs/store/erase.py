@@ -114,3 +114,12 @@ def letters(found: Sequence[tuple[int, str]]) -> None:
     mine = [r[0] for r in rows(_LOCK_JOBS, [packed(sorted({job for _, job in found}))])]
     if mine:
         run(_CHAINS, [packed([letter for letter, _ in found]), packed(mine)])
+
+
+_BULKS = """DELETE FROM jobs_bulk_answer WHERE id IN (SELECT id FROM jobs_bulk_answer
+    WHERE ended_at < jobs_now() - %s::bigint * interval '1 ms' ORDER BY id LIMIT {limit})"""
+
+
+def bulk_answers(ms: int, limit: int = BATCH) -> int:
+    """Delete bulk answers that ended so long ago; how many."""
+    return run(_BULKS.format(limit=int(limit)), [ms])

@@ -79,11 +79,6 @@ def active_of_target(target_id: int, before: int) -> list[str]:
                                " ORDER BY id", [target_id, before])]
 
 
-def current_generation(target_id: int) -> int:
-    """The target's generation, locked until the commit."""
-    return int(rows("SELECT generation FROM jobs_target WHERE id = %s FOR NO KEY UPDATE", [target_id])[0][0])
-
-
 _ENDED = f"""SELECT job.id::text, job.chain, job.state, job.reason, job.workspace_id, coalesce(t.id, job.tenant_id)
     FROM jobs_job job LEFT JOIN jobs_tenant t ON t.workspace_id = job.workspace_id AND t.subject IS NULL
     WHERE job.id = ANY({array('uuid')}) AND job.type = ANY({array('text')}) AND job.ended_at IS NOT NULL

@@ -14,9 +14,12 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jobs import meters
+from jobs.clusters import normal
 from jobs.outcomes import END_OF, End
 from jobs.receipts import KIND_OF
+from jobs.routing import SYSTEM
 from jobs.states import TERMINAL, State, Verb
+from jobs.store.letters import CLUSTER
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change
 
@@ -126,7 +129,8 @@ def _params(shape: Shape, group: list[Change]) -> list[Any]:
         params += [packed([d.artifact for d in done]), packed([d.digest.hex() for d in done])]
     if shape.letter:
         letters = [c.letter for c in group if c.letter is not None]
-        params += [packed([reason for reason, _ in letters]), packed([code for _, code in letters])]
+        params += [packed([reason for reason, _ in letters]), packed([code for _, code in letters]),
+                   packed([normal(c.end.get("message")) or None for c in group])]
     return params
 
 
@@ -180,7 +184,7 @@ def _values(shape: Shape) -> str:
     if shape.artifact:
         columns += [("artifact", array("text")), ("artifact_hash", array("text"))]
     if shape.letter:
-        columns += [("letter", array("text")), ("letter_code", array("text"))]
+        columns += [("letter", array("text")), ("letter_code", array("text")), ("letter_error", array("text"))]
     return (f"v AS MATERIALIZED (SELECT * FROM unnest({', '.join(sql for _, sql in columns)})"
             f" AS v({', '.join(name for name, _ in columns)}))")
 
@@ -213,7 +217,7 @@ def _job(shape: Shape, kind: str) -> str:
     fence = "v.fence" if shape.fenced else "NULL::uuid"
     return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
             f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id,"
-            f" job.type, job.worker_group, job.queue, job.exclusive_group,"
+            f" job.type, job.version, job.worker_group, job.queue, job.exclusive_group,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 
 
@@ -249,13 +253,18 @@ def _attempt(shape: Shape) -> str:
 # A completion needs nothing of the row but its fence, so locking and writing share one statement; by id, as always.
 _LOCK = ("l AS MATERIALIZED (SELECT job.id FROM v JOIN jobs_job job ON job.id = v.id"
          " ORDER BY job.id FOR NO KEY UPDATE OF job)")
+_CLUSTER = CLUSTER.format(type="j.type", version="j.version", reason="v.letter", code="v.letter_code",
+                          error="v.letter_error")
 _LETTER = (
-    "d AS (INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, chain, reason, reason_code,"
-    " attempt_count, opened_at) SELECT j.id, j.workspace_id, j.tenant_id, j.type, j.chain, v.letter, v.letter_code,"
-    " greatest(0, j.chain_claims - j.releases - j.interruptions - j.pauses), jobs_now() FROM j JOIN v ON v.id = j.id)"
+    "d AS (INSERT INTO jobs_dead_letter (job_id, workspace_id, tenant_id, type, version, house, chain, reason,"
+    " reason_code, error, cluster, attempt_count, opened_at) SELECT j.id, j.workspace_id, j.tenant_id, j.type,"
+    f" j.version, j.worker_group = '{SYSTEM}', j.chain, v.letter, v.letter_code, coalesce(v.letter_error, ''),"
+    f" {_CLUSTER}, greatest(0, j.chain_claims - j.releases - j.interruptions - j.pauses), jobs_now()"
+    " FROM j JOIN v ON v.id = j.id)"
 )
 _RESOLVE = (
     "d AS (UPDATE jobs_dead_letter letter SET resolved_at = jobs_now(), resolution = 'requeued',"
-    " resolved_by = left((j.body::json)->>'by', 200), resolve_reason = (j.body::json)->>'reason' FROM j"
+    " resolved_by = left((j.body::json)->>'by', 200), resolve_reason = (j.body::json)->>'reason',"
+    " bulk_id = ((j.body::json)->>'bulk')::bigint FROM j"
     " WHERE letter.job_id = j.id AND letter.resolved_at IS NULL)"
 )

@@ -17,6 +17,7 @@ from jobs.services import recovery, workers
 from jobs.services.leaders import Leadership, lease_s
 from jobs.services.recovery import BATCH, Closing, Deadlines, Recovery, Redrive, Registered, Repair
 from jobs.services.retention import Retention
+from jobs.services.triage import DUTY, Triage
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
@@ -86,6 +87,7 @@ def loops(registered: Registered | None = None) -> list[Loop]:
         Loop("closing", Closing().tick, 2.0, limit=500),
         Loop("redrive", Redrive().tick, 15.0, limit=500, first_after_s=REDRIVE_FIRST_AFTER_S),
         Loop("workers", workers.tidy, 30.0),
+        Loop(DUTY, Triage().tick, 1.0, limit=500),
         Loop("retention", Retention().tick, 60.0, limit=2_000, gentle=True),
     ]
     return mine if registered is None else [*mine, Loop("registered", registered.tick, 60.0, led=False)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,24 @@ def requeue(job_id: str) -> None:
 
     letter = DeadLetter.objects.get(job_id=job_id)
     _say(state=dead_letters.requeue(letter, by="user:crash").state)
+
+
+def bulk(job_id: str) -> None:
+    """Requeue it by a bulk answer, the same one as before, and carry that on to its end."""
+    from jobs.models import DeadLetter
+    from jobs.services import triage
+
+    letter = DeadLetter.objects.filter(job_id=job_id).earliest("id")
+    asked = triage.begin("requeue", triage.Match(letters=(letter.pk,)), by="user:crash", reason="crash",
+                         token=uuid.uuid5(uuid.NAMESPACE_OID, job_id))
+    duty = triage.Triage()
+    while not asked.ended:
+        duty.carry_on(asked.pk)
+        asked.refresh_from_db()
+    done = DeadLetter.objects.filter(bulk_id=asked.pk).count()
+    assert (asked.done, asked.skipped, asked.end) == (done, {}, "finished"), (asked.done, asked.skipped, asked.end)
+    assert done == 1
+    _say(done=done)
 
 
 def recover(job_id: str) -> None:
@@ -89,7 +108,8 @@ def _settled(name: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "recover": recover, "promote": promote, "serve": serve}
+    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "bulk": bulk, "recover": recover, "promote": promote,
+    "serve": serve}
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from jobs.services.settlement import Report
 def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
     """A job for this actor; its id."""
     made = intake.enqueue(type_, input_, **({"delay_s": 0.5} if actor == "promote" else {})).id
-    if actor in ("recover", "requeue"):
+    if actor in ("recover", "requeue", "bulk"):
         by = f"worker:{uuid.uuid4()}"
         claimed = assignments.take(Claimer(pairs=[(group, "collect")], by=by), 1).jobs[0]
-        if actor == "requeue":
+        if actor in ("requeue", "bulk"):
             settlement.settle([Report(made, claimed.fence, Failed("planted", retryable=False))], by)
     return made
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Permission
 
 PASSWORD = "correct horse battery staple"
+
+
+@cache
+def _hashed() -> str:
+    # Meant to be slow, and the same for all of them.
+    return make_password(PASSWORD)
 
 
 def person(name: str, *permissions: str, superuser: bool = False, staff: bool = True) -> Any:
@@ -15,7 +23,9 @@ def person(name: str, *permissions: str, superuser: bool = False, staff: bool = 
     User = get_user_model()
     User.objects.filter(username=name).delete()
     make = User.objects.create_superuser if superuser else User.objects.create_user
-    user = make(name, password=PASSWORD, is_staff=staff or superuser)
+    user = make(name, password=None, is_staff=staff or superuser)
+    user.password = _hashed()
+    user.save(update_fields=["password"])
     user.user_permissions.set(Permission.objects.filter(content_type__app_label="jobs", codename__in=permissions))
     assert user.user_permissions.count() == len(permissions), "there is no such permission"
     return user

@@ -1,0 +1,131 @@
+"""Which open dead letters are meant: by their cluster, type, tenant and the like; listed, counted, grouped.
+
+Everything goes along a partial index of open letters, newest first or oldest first, and stops at a bound.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jobs.store.sql import array, packed, rows
+
+# More than so many are not counted one by one, nor grouped.
+COUNTED = 100_000
+# The cluster of letters that nobody has put into one yet.
+NO_CLUSTER = ""
+
+
+class Match(NamedTuple):
+    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk answer answered.
+
+    `house`: those of the house's own jobs and no others (E11).
+    """
+
+    workspace_id: int | None = None
+    tenant_id: int | None = None
+    type: str | None = None
+    reason: str | None = None
+    cluster: str | None = None
+    since: datetime | None = None
+    house: bool = False
+    letters: tuple[int, ...] | None = None
+    upto: int | None = None
+    answered: bool = False
+    bulk: int | None = None
+
+
+_CONDITIONS = (
+    ("workspace_id", "d.workspace_id = %s"), ("tenant_id", "d.tenant_id = %s"), ("type", "d.type = %s"),
+    ("reason", "d.reason = %s"), ("since", "d.opened_at >= %s"), ("upto", "d.id <= %s"),
+    ("bulk", "d.bulk_id = %s"),
+)
+
+
+def _where(match: Match) -> tuple[str, list[Any]]:
+    """The condition; a text of its own for each combination, so that each has the plan that fits it."""
+    parts, params = [f"d.resolved_at IS {'NOT ' if match.answered else ''}NULL"], []
+    if match.letters is not None:
+        parts.append(f"d.id = ANY({array('bigint')})")
+        params.append(packed(match.letters))
+    else:
+        parts.append("d.house" if match.house else "NOT d.house")
+    for name, sql in _CONDITIONS:
+        if (value := getattr(match, name)) is not None:
+            parts.append(sql)
+            params.append(value)
+    if match.cluster is not None:
+        parts.append("d.cluster = %s" if match.cluster != NO_CLUSTER else "d.cluster IS NULL")
+        params += [match.cluster] if match.cluster != NO_CLUSTER else []
+    return " AND ".join(parts), params
+
+
+def newest(match: Match, before: int | None, limit: int) -> list[int]:
+    """The ids of the newest letters below `before`, newest first."""
+    where, params = _where(match)
+    if before is not None:
+        where, params = where + " AND d.id < %s", [*params, before]
+    return [r[0] for r in rows(f"SELECT d.id FROM jobs_dead_letter d WHERE {where} ORDER BY d.id DESC"
+                               f" LIMIT {int(limit)}", params)]
+
+
+def oldest(match: Match, after: int, limit: int) -> list[int]:
+    """The ids of the oldest letters above `after`, oldest first."""
+    where, params = _where(match)
+    return [r[0] for r in rows(f"SELECT d.id FROM jobs_dead_letter d WHERE {where} AND d.id > %s ORDER BY d.id"
+                               f" LIMIT {int(limit)}", [*params, after])]
+
+
+def count(match: Match, most: int = COUNTED) -> int:
+    """How many there are, counted up to one more than `most`."""
+    where, params = _where(match)
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM jobs_dead_letter d WHERE {where} LIMIT {int(most) + 1}) d"
+    return int(rows(sql, params)[0][0])
+
+
+class Group(NamedTuple):
+    """The letters of one cluster that match: how many, the first and the last of them, and whose they are."""
+
+    cluster: str
+    size: int
+    first: int
+    last: int
+    tenants: int
+    top: list[int]
+
+
+class Groups(NamedTuple):
+    """Some clusters in order, and of how many clusters and letters; `cut`: there are more letters, older ones."""
+
+    shown: list[Group]
+    clusters: int
+    letters: int
+    cut: bool
+
+
+_GROUPS = """WITH groups AS MATERIALIZED (SELECT cluster, count(*) AS n, min(id) AS first, max(id) AS last
+        FROM (SELECT coalesce(d.cluster, '') AS cluster, d.id FROM jobs_dead_letter d
+            WHERE {where} ORDER BY d.id DESC LIMIT {most}) d GROUP BY cluster),
+    whole AS (SELECT count(*) AS clusters, sum(n)::bigint AS letters, min(first) AS oldest FROM groups)
+    SELECT groups.cluster, n, first, last, clusters, letters, oldest FROM groups, whole ORDER BY {order}
+    LIMIT {limit} OFFSET {offset}"""
+_ORDERS = {"size": "n DESC, last DESC", "latest": "last DESC"}
+# Of the clusters that are shown alone: of all of them it would take longer than the grouping itself.
+_TENANTS = """SELECT cluster, count(*), (array_agg(tenant_id ORDER BY n DESC, tenant_id))[1:3]
+    FROM (SELECT coalesce(d.cluster, '') AS cluster, d.tenant_id, count(*) AS n FROM jobs_dead_letter d
+        JOIN (SELECT coalesce(u, '') AS name FROM unnest({clusters}) u) c ON c.name = coalesce(d.cluster, '')
+        WHERE {where} AND d.id >= %s GROUP BY 1, 2) d GROUP BY cluster"""
+
+
+def groups(match: Match, order: str, limit: int, offset: int, most: int = COUNTED) -> Groups:
+    """The newest letters that match, at most `most`, in their clusters; by `size` or by the `latest` letter."""
+    where, params = _where(match)
+    found = rows(_GROUPS.format(where=where, most=int(most), order=_ORDERS[order], limit=int(limit),
+                                offset=int(offset)), params)
+    if not found:
+        return Groups([], 0, 0, False)
+    clusters, letters, oldest = found[0][4:]
+    sql = _TENANTS.format(where=where, clusters=array("text"))
+    tenants = {r[0]: r[1:] for r in rows(sql, [packed([r[0] or None for r in found]), *params, oldest])}
+    shown = [Group(*r[:4], *tenants.get(r[0], (0, []))) for r in found]
+    return Groups(shown, int(clusters), int(letters), int(letters) >= most)
