@@ -94,7 +94,7 @@ def test_no_secret_of_a_request_reaches_the_log(database, capsys):
 def test_a_line_is_a_line_whatever_is_said(capsys):
     """RELIABILITY, log injection: line ends and controls are escaped; long text is cut, a traceback in its middle."""
     log = logging.getLogger("myshop")
-    log.error("a\r\n{\"event\": \"forged\"}\x1b[31m\u2028b \ud800", extra={"why": "x" * 5_000, "event": "shelf.empty"})
+    log.error("a\r\n{\"event\": \"forged\"}\x1b[31m\u2028b", extra={"why": "x" * 5_000, "event": "shelf.empty"})
     [line] = lines(capsys)
     assert line["event"] == "shelf.empty"
     assert len(line["why"]) == 2_000
@@ -106,6 +106,13 @@ def test_a_line_is_a_line_whatever_is_said(capsys):
     assert len(line["exception"]) == 2_000
     assert line["exception"].startswith("Traceback")
     assert line["exception"].endswith(" the end")
+
+
+def test_text_that_is_no_unicode_is_a_line_all_the_same():
+    """Half of a surrogate pair, as files' names may hold; captured by no handler of the test run, which could not."""
+    made = logging.makeLogRecord({"name": "myshop", "levelname": "ERROR", "msg": "b \ud800"})
+    for form in ("json", "text"):
+        assert "\\ud800" in Lines(form).format(made).encode().decode()
 
 
 def test_people_get_words():
