@@ -190,7 +190,7 @@ class KeysetList(ChangeList):
         return Q(**{f"{keys[0]}__{op}e": place[0]}) & reduce(operator.or_, sides) if len(keys) > 1 else sides[0]
 
     def _up_to(self, edge: Place, upwards: bool) -> Q:
-        """Rows not behind the edge. The first key bounds the index; an OR alone would be a filter of all that follows."""
+        """Rows not behind the edge. The first key bounds the index; an OR alone would filter all that follows."""
         keys = self.model_admin.keys
         bound = Q(**{f"{keys[0]}__{'lte' if upwards else 'gte'}": edge[0]})
         at = Q(**dict(zip(keys, edge, strict=True)))
