@@ -86,7 +86,7 @@ class KeysetList(ChangeList):
         if self._may_be_long():
             edge = self._edge(place, back)
             if edge is not None:
-                found = found.filter(self._beyond(edge, not back) | self._at(edge))
+                found = found.filter(self._up_to(edge, back))
         found = found.reverse() if back else found
         rows = list(found[: self.list_per_page + 1])
         more, rows = len(rows) > self.list_per_page, rows[: self.list_per_page]
@@ -189,8 +189,12 @@ class KeysetList(ChangeList):
                  for n, key in enumerate(keys)]
         return Q(**{f"{keys[0]}__{op}e": place[0]}) & reduce(operator.or_, sides) if len(keys) > 1 else sides[0]
 
-    def _at(self, place: Place) -> Q:
-        return Q(**dict(zip(self.model_admin.keys, place, strict=True)))
+    def _up_to(self, edge: Place, upwards: bool) -> Q:
+        """Rows not behind the edge. The first key bounds the index; an OR alone would filter all that follows."""
+        keys = self.model_admin.keys
+        bound = Q(**{f"{keys[0]}__{'lte' if upwards else 'gte'}": edge[0]})
+        at = Q(**dict(zip(keys, edge, strict=True)))
+        return bound & (self._beyond(edge, not upwards) | at) if len(keys) > 1 else bound
 
     def _place(self, row: Any) -> Place:
         return tuple(getattr(row, key) for key in self.model_admin.keys)
