@@ -81,7 +81,7 @@ class Resume:
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service."""
-        return [refused(lambda job=job: cancellation.resume(job.pk, by=by)) for job in rows]  # type: ignore[misc]
+        return [refused(lambda job=job: cancellation.resume(job.pk, by=by, reason=reason)) for job in rows]  # type: ignore[misc]
 
 
 class Told(NamedTuple):

@@ -37,10 +37,10 @@ def job(pk: Any) -> SafeString | str:
                        str(pk)[-12:])
 
 
-def console(pk: Any) -> str | None:
-    """The address of the job's page in the console, where the site has one."""
+def console(pk: Any, page: str = "job") -> str | None:
+    """The address of a job's page in the console (or that of another row), where the site has one."""
     try:
-        return reverse("console:job", args=[pk])
+        return reverse(f"console:{page}", args=[pk])
     except NoReverseMatch:
         return None
 

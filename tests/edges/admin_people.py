@@ -13,7 +13,7 @@ from django.test import Client
 from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
-          "tenant", "limits", "key")
+          "tenant", "limits", "key", "bulkanswer")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {
     "nobody": (), "viewer": ("view_job",), "reader": ("view_job", "view_payload"),

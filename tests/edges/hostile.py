@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from jobs.models import Attempt, AttemptLog, Command, DeadLetter, Job, Limits, Worker, Workspace
+from jobs.models import Attempt, AttemptLog, BulkAnswer, Command, DeadLetter, Job, Limits, Worker, Workspace
 from jobs.services import keys, tenancy
 from tests.driver import Driver
 
@@ -25,8 +25,8 @@ CORPUS = (
     "<form action=//e>",
 )
 # Words that the house or the database chooses.
-_FIXED = {"state", "gate", "kind", "outcome", "parked", "resolution", "duration_scope", "singleton", "credential",
-          "exclusive_group_scope"}
+_FIXED = {"state", "verb", "gate", "kind", "outcome", "parked", "resolution", "duration_scope", "singleton",
+          "credential", "exclusive_group_scope"}
 _JSON = {"input", "checkpoint", "progress", "payload", "value"}
 
 
@@ -44,6 +44,8 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
     command = Command.objects.create(job=job, kind="steer", payload="{}", payload_hash=b"", by="b",
                                      tenant_id=job.tenant_id)
     AttemptLog.objects.create(attempt=attempt, lines=word, dropped=0)
+    bulk = BulkAnswer.objects.create(token=uuid.uuid4(), verb="discard", by="b", reason="r", upto=0, expected=0,
+                                     skipped={word: 1}, end="e", ended_at=job.created_at)
     limits = Limits.objects.create(workspace_id=job.workspace_id, tenant_id=job.tenant_id)
     with connection.cursor() as cursor:
         body = json.dumps({"by": word, "reason": word, "type": word, "to": "failed", "code": word})
@@ -53,11 +55,12 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
                        [job_id, json.dumps({word: [word]})])
         cursor.execute("INSERT INTO jobs_leader (duty, holds) VALUES (%s, 0)", [f"{word}{mark}"[:64]])
         cursor.execute("UPDATE jobs_attempt SET worker_id = %s WHERE job_id = %s", [worker.pk, job_id])
-    for row in (job, attempt, letter, workspace, worker, key, command, job.tenant, job.target):
+    for row in (job, attempt, letter, workspace, worker, key, command, bulk, job.tenant, job.target):
         _poison(row, word, mark)
     return {"job": job.pk, "attempt": attempt.pk, "deadletter": letter.pk, "workspace": workspace.pk,
             "worker": worker.pk, "key": key.pk, "command": command.pk, "tenant": job.tenant_id,
-            "target": job.target_id, "artifact": job.pk, "limits": limits.pk, "leader": f"{word}{mark}"[:64]}
+            "target": job.target_id, "artifact": job.pk, "limits": limits.pk, "bulkanswer": bulk.pk,
+            "leader": f"{word}{mark}"[:64]}
 
 
 def _poison(row: Any, word: str, mark: str) -> None:
@@ -71,7 +74,7 @@ def _poison(row: Any, word: str, mark: str) -> None:
             unique = column.unique or column.name in ("external_id", "idempotency_key", "key", "subject")
             said[column.name] = f"{word}{mark if unique else ''}"[-(column.max_length or 9_999):]
     with connection.cursor() as cursor:
-        sets = ", ".join(f"{name} = %s" for name in said)
+        sets = ", ".join(f'"{name}" = %s' for name in said)
         cursor.execute(f"UPDATE {row._meta.db_table} SET {sets} WHERE id = %s", [*said.values(), row.pk])
 
 

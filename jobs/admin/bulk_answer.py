@@ -1,0 +1,43 @@
+"""Bulk answers in the admin: who answered which letters at once, why, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.utils.html import format_html
+
+from jobs.admin import showing
+from jobs.admin.base import JobsAdmin
+from jobs.models import BulkAnswer
+
+
+@admin.register(BulkAnswer)
+class BulkAnswerAdmin(JobsAdmin):
+    """One person's answer to many letters each; it is steered in the console."""
+
+    list_display = ("pk", "verb", "by", "reason", "expected", "done", "skipped_count", "created_at", "shown_end")
+    fields = ("console", "verb", "by", "reason", "workspace_id", "tenant_id", "type", "letter_reason", "cluster",
+              "since", "house", "upto", "expected", "after", "done", "shown_skipped", "canary", "canary_letter", "rate",
+              "most_failed", "created_at", "going_at", "moved_at", "ended_at", "end", "ended_by")
+
+    @admin.display(description="skipped")
+    def skipped_count(self, bulk: BulkAnswer) -> int:
+        """How many letters were left alone."""
+        return bulk.skipped_count
+
+    @admin.display(description="end")
+    def shown_end(self, bulk: BulkAnswer) -> Any:
+        """How it ended, if it has."""
+        return showing.badge(bulk.end) if bulk.end else showing.badge("open", "going on")
+
+    @admin.display(description="skipped")
+    def shown_skipped(self, bulk: BulkAnswer) -> str:
+        """By the code of the refusal."""
+        return ", ".join(f"{code}: {n}" for code, n in sorted(bulk.skipped.items())) or showing.NOTHING
+
+    @admin.display(description="console")
+    def console(self, bulk: BulkAnswer) -> Any:
+        """Where it can be watched and stopped."""
+        url = showing.console(bulk.pk, "bulk")
+        return format_html('<a href="{}">Watch it in the console</a>', url) if url else showing.NOTHING
