@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path, register_converter
 
-from jobs.pages import acting, bulk, job, letter, letters, listing, overview, payload, workers
+from jobs.pages import acting, bulk, enqueue, job, letter, letters, listing, overview, payload, workers
 from jobs.sightings import PAYLOADS
 
 
@@ -22,6 +22,7 @@ app_name = "console"
 urlpatterns = [
     path("", overview.Overview.as_view(), name="overview"),
     path("jobs/", listing.Jobs.as_view(), name="jobs"),
+    path("jobs/new/", enqueue.Enqueue.as_view(), name="enqueue"),
     path("jobs/act/", acting.Acting.as_view(), name="act"),
     path("jobs/<uuid:pk>/", job.Job.as_view(), name="job"),
     path("jobs/<uuid:pk>/log/<int:number>", payload.Log.as_view(), name="log"),
