@@ -21,7 +21,6 @@ from jobs.selectors import limit
 from jobs.services import attempt_logs
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
-from jobs.store import admission
 
 LIVE_FOR = timedelta(seconds=60)
 # A key's use is noted coarsely, within a minute.
@@ -253,12 +252,11 @@ def _tenant_full(job: Job, now: datetime) -> Reason | None:
     most = limit("tenant_concurrency", job.workspace_id, job.tenant_id)
     if parked is None and most is None:
         return None
-    name = admission.tenant_key(job.tenant_id)
     # By the index of live attempts: a tenant may have had a million jobs.
     running = Attempt.objects.filter(ended_at=None, job__tenant_id=job.tenant_id).count()
     if parked is None and (most is None or running < most):
         return None
-    return Reason("tenant_at_cap", f"Its tenant ({name}) runs {running} of at most {most} jobs at once.")
+    return Reason("tenant_at_cap", f"Its tenant runs {running} of at most {most} jobs at once.")
 
 
 def _nobody(job: Job, now: datetime) -> Reason | None:
