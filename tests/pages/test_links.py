@@ -111,3 +111,12 @@ def test_a_failed_job_its_letter_and_what_failed_alike_lead_to_each_other(client
     assert {f"/jobs/{letter.job_id}/", alike} <= links(f"/dead-letters/{letter.pk}/")
     assert f"/dead-letters/{letter.pk}/" in links(alike)
     assert alike in links("/")
+
+
+def test_whoever_may_see_nothing_is_not_led_in_a_circle(client, database):
+    """The page that refuses offers another login, not the overview that refuses again."""
+    client.force_login(person("nobody", staff=False))
+    refused = client.get("/")
+    assert refused.status_code == 403
+    assert 'class="button" href="/login/"' in refused.content.decode()
+    assert client.get("/login/").status_code == 200
