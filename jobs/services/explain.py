@@ -23,6 +23,8 @@ from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
 
 LIVE_FOR = timedelta(seconds=60)
+# As people read it, as wherever the console is exact.
+MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 # A key's use is noted coarsely, within a minute.
 RUNNER_LIVE_FOR = timedelta(seconds=120)
 
@@ -212,14 +214,14 @@ def _paused(job: Job, now: datetime) -> Reason | None:
 def _late(job: Job, now: datetime) -> Reason | None:
     if job.deadline_at is None or job.deadline_at > now:
         return None
-    return Reason("deadline_passed", f"Its deadline {clock.jsonable(job.deadline_at)} has passed; it is about to fail.")
+    return Reason("deadline_passed", f"Its deadline {job.deadline_at:{MOMENT}} has passed; it is about to fail.")
 
 
 def _not_due(job: Job, now: datetime) -> Reason | None:
     if job.available_at <= now:
         return None
     left = span((job.available_at - now).total_seconds())
-    return Reason("not_due", f"It is not due before {clock.jsonable(job.available_at)}, in {left}.")
+    return Reason("not_due", f"It is not due before {job.available_at:{MOMENT}}, in {left}.")
 
 
 def _spent(job: Job, now: datetime) -> Reason | None:
