@@ -74,8 +74,9 @@ ACTIONS = {a.verb: a for a in (
 
 
 def actions_for(user: Any, *, many: bool = True) -> list[Action]:
-    """The buttons that somebody may press: on a selection, or on one job."""
-    return [a for a in ACTIONS.values() if user.has_perm(a.permission.label) and (a.many or not many)]
+    """The buttons that somebody may press, on a selection or on one job; what cannot be taken back stands last."""
+    may = [a for a in ACTIONS.values() if user.has_perm(a.permission.label) and (a.many or not many)]
+    return sorted(may, key=lambda a: a.danger)
 
 
 def possible(user: Any, job: Job, has_letter: bool) -> list[Action]:

@@ -18,7 +18,7 @@ MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d %H
 _NO_MOMENT = {"invalid": "This is no date and time, like 2026-11-29T14:30."}
 # What says where in the list one is, and no filter.
 PLACES = ("before", "after", "select")
-# What the page folds away until it is used.
+# What the page folds away: what is set is said by the chips, what is wrong is unfolded.
 FOLDED = ("type", "queue", "group", "workspace", "tenant", "reason", "since", "until", "system")
 
 

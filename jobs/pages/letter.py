@@ -45,8 +45,10 @@ class Letter(Page):
         if told is None:
             raise Http404("There is no such dead letter.")
         may_see = self.request.user.has_perm(Permission.VIEW_PAYLOAD.label)
-        context = self.get_context_data(told=told, letter=told.letter, **(_input(told) if may_see else {}))
-        return self.render_to_response({**context, **more}, status=status)
+        context = {**self.get_context_data(told=told, letter=told.letter, **(_input(told) if may_see else {})), **more}
+        # Where the form is still there, what is wrong with it stands in it.
+        context["at_form"] = bool(context.get("editing") and context.get("editable") and told.open)
+        return self.render_to_response(context, status=status)
 
 
 def _input(told: Told) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Jobs(Page):
         context = self.get_context_data(
             form=form, faults=form.faults(), chips=form.chips(request.GET), known=filters.known(), states=list(State),
             chosen=request.GET.getlist("state"), found=found, slow=slow, many=len(found.jobs),
-            rows=[row(job) for job in found.jobs], unfolded=any(request.GET.get(name) for name in filters.FOLDED),
+            rows=[row(job) for job in found.jobs], unfolded=any(name in form.errors for name in filters.FOLDED),
             selecting=selecting, still=still, actions=actions_for(request.user), query=filters.without(request.GET),
             here=request.GET.urlencode())
         return self.render_to_response(context, status=200 if form.is_valid() else 400)

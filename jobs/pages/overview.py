@@ -11,6 +11,7 @@ from jobs.pages.access import Page
 from jobs.pages.sparkline import Sparkline, sparkline
 from jobs.selectors import TooSlow
 from jobs.services.overview import Line, look
+from jobs.states import HELD
 
 TOLD = 3
 
@@ -36,19 +37,21 @@ class Overview(Page):
             seen = look()
         except TooSlow:
             return super().get_context_data(too_slow=True, **kwargs)
-        context = super().get_context_data(seen=seen, rows=[_row(line) for line in seen.lines], **kwargs)
         share = 100 * seen.erred_hour / seen.settled_hour if seen.settled_hour else None
         # Every one of them has its badge in the table.
-        troubled = sorted((x for x in seen.lines if x.stalled or x.unserved), key=lambda x: x.unserved is None)
-        return {**context, "failing": share, "letters_change": seen.letters_opened - seen.letters_answered,
-                "troubled": troubled[:TOLD]}
+        rows = [_row(line) for line in seen.lines]
+        troubled = sorted((x for x in rows if x.line.stalled or x.line.unserved),
+                          key=lambda x: x.line.unserved is None)
+        return super().get_context_data(
+            seen=seen, rows=rows, troubled=troubled[:TOLD], failing=share,
+            letters_change=seen.letters_opened - seen.letters_answered, **kwargs)
 
 
 def _row(line: Line) -> Row:
-    return Row(line, sparkline(line.settled, line.erred), _url(line, "queued"), _url(line, "running"),
+    return Row(line, sparkline(line.settled, line.erred), _url(line, "queued"), _url(line, *sorted(HELD)),
                line.settled[-2])
 
 
-def _url(line: Line, state: str) -> str:
-    query = urlencode({"queue": line.queue, "worker_group": line.worker_group, "state": state})
+def _url(line: Line, *states: str) -> str:
+    query = urlencode([*(("state", state) for state in states), ("queue", line.queue), ("group", line.worker_group)])
     return f"{reverse('console:jobs')}?{query}"

@@ -21,9 +21,10 @@ from jobs.selectors import limit
 from jobs.services import attempt_logs
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
-from jobs.store import admission
 
 LIVE_FOR = timedelta(seconds=60)
+# As people read it, as wherever the console is exact.
+MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 # A key's use is noted coarsely, within a minute.
 RUNNER_LIVE_FOR = timedelta(seconds=120)
 
@@ -213,14 +214,14 @@ def _paused(job: Job, now: datetime) -> Reason | None:
 def _late(job: Job, now: datetime) -> Reason | None:
     if job.deadline_at is None or job.deadline_at > now:
         return None
-    return Reason("deadline_passed", f"Its deadline {clock.jsonable(job.deadline_at)} has passed; it is about to fail.")
+    return Reason("deadline_passed", f"Its deadline {job.deadline_at:{MOMENT}} has passed; it is about to fail.")
 
 
 def _not_due(job: Job, now: datetime) -> Reason | None:
     if job.available_at <= now:
         return None
     left = span((job.available_at - now).total_seconds())
-    return Reason("not_due", f"It is not due before {clock.jsonable(job.available_at)}, in {left}.")
+    return Reason("not_due", f"It is not due before {job.available_at:{MOMENT}}, in {left}.")
 
 
 def _spent(job: Job, now: datetime) -> Reason | None:
@@ -253,12 +254,11 @@ def _tenant_full(job: Job, now: datetime) -> Reason | None:
     most = limit("tenant_concurrency", job.workspace_id, job.tenant_id)
     if parked is None and most is None:
         return None
-    name = admission.tenant_key(job.tenant_id)
     # By the index of live attempts: a tenant may have had a million jobs.
     running = Attempt.objects.filter(ended_at=None, job__tenant_id=job.tenant_id).count()
     if parked is None and (most is None or running < most):
         return None
-    return Reason("tenant_at_cap", f"Its tenant ({name}) runs {running} of at most {most} jobs at once.")
+    return Reason("tenant_at_cap", f"Its tenant runs {running} of at most {most} jobs at once.")
 
 
 def _nobody(job: Job, now: datetime) -> Reason | None:

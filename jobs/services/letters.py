@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import OuterRef, Subquery
-from django.db.models.functions import Left
+from django.db.models.functions import Left, Right
 
 from jobs.models import Attempt, DeadLetter, Tenant, Workspace
 from jobs.selectors import subjects
@@ -26,7 +26,7 @@ ATTEMPTS = 20
 
 
 class Line(NamedTuple):
-    """A letter as a line of a list: with its tenant's subject and the beginning of its message."""
+    """A letter as a line of a list: with its tenant's subject, and the beginning and the end of its message."""
 
     letter: DeadLetter
     tenant: str | None
@@ -67,6 +67,22 @@ def clusters(match: Match, order: str = "size", page: int = 1) -> Clusters:
     return Clusters(told, found.clusters, found.letters, found.cut, len(found.shown) > PAGE)
 
 
+class Grown(NamedTuple):
+    """A cluster, by how many letters it grew (`more`: at least), and the newest of them."""
+
+    name: str
+    letters: int
+    more: bool
+    sample: Line
+
+
+def grown(since: datetime, most: int = 3) -> list[Grown]:
+    """The clusters that grew most since then, among the newest 1,000 open letters. The caller sets the time limit."""
+    found = matching.grown(since, most)
+    lines = {line.letter.pk: line for line in _lines([last for _, _, last in found])}
+    return [Grown(name, n, n >= matching.NEWEST, lines[last]) for name, n, last in found if last in lines]
+
+
 def listed(match: Match, before: int | None = None, limit: int = PAGE) -> tuple[list[Line], int | None]:
     """The newest letters that match below `before`, and where the next page begins (None: there is none)."""
     ids = patiently(lambda: matching.newest(match, before, limit + 1))
@@ -88,10 +104,16 @@ def _lines(ids: Sequence[int]) -> list[Line]:
     """These letters in this order, in two statements."""
     last = Attempt.objects.filter(job_id=OuterRef("job_id"), chain=OuterRef("chain")).order_by("-number")
     found = {d.pk: d for d in DeadLetter.objects.filter(pk__in=ids)
-             .annotate(message=Subquery(last.values(text=Left("message", MESSAGE))[:1]))}
+             .annotate(message=Subquery(last.values(text=Left("message", MESSAGE))[:1]),
+                       end=Subquery(last.values(text=Right("message", MESSAGE))[:1]))}
     names = subjects({d.tenant_id for d in found.values()})
-    return [Line(found[pk], names.get(found[pk].tenant_id), getattr(found[pk], "message", None) or "")
-            for pk in ids if pk in found]
+    return [Line(found[pk], names.get(found[pk].tenant_id), _message(found[pk])) for pk in ids if pk in found]
+
+
+def _message(letter: Any) -> str:
+    """The beginning, and of what is longer the end too: a traceback says there what was raised."""
+    begin, end = letter.message or "", letter.end or ""
+    return begin if len(begin) < MESSAGE else f"{begin}\n{end}"
 
 
 class Told(NamedTuple):

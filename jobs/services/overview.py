@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import OperationalError, transaction
 from django.db.models import Count, Sum
@@ -21,6 +21,7 @@ from jobs.routing import UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
 from jobs.services.explain import RUNNER_LIVE_FOR
 from jobs.services.keys import Permission
+from jobs.services.letters import Grown, grown
 from jobs.services.traffic import MINUTES
 from jobs.services.workers import LIVE_FOR
 from jobs.store import backlog, traffic
@@ -32,6 +33,7 @@ FRESH_S = 1.0
 # Claims of so many minutes ago, and nothing settled since: handlers that hang, or runners that only claim.
 STALL_MINUTES, STALL_AFTER = 10, 3
 PACE_MINUTES = 5
+HOUR = timedelta(minutes=MINUTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Overview:
     letters: Capped
     letters_opened: int
     letters_answered: int
+    grown: Sequence[Grown]
     workers: int
     slots: int
     busy: int
@@ -134,7 +137,8 @@ def overview() -> Overview:
         now=now, lines=lines, waiting=_sum(x.waiting for x in lines), running=sum(x.running for x in lines),
         settled_minute=_last_minute(lines, now), settled_hour=sum(sum(x.settled) for x in lines),
         erred_hour=sum(sum(x.erred) for x in lines), letters=_count(backlog.open_letters(), LETTERS_CAP),
-        letters_opened=opened, letters_answered=answered, workers=workers["n"], slots=workers["slots"] or 0,
+        letters_opened=opened, letters_answered=answered, grown=grown(now - HOUR),
+        workers=workers["n"], slots=workers["slots"] or 0,
         busy=workers["busy"] or 0, paused=backlog.paused(), parked=backlog.parked(),
         switched_off=sorted(d.name for d in registry() if not d.runs),
         closed=sorted(d.name for d in registry() if d.runs and not d.enabled))

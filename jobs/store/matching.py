@@ -12,6 +12,8 @@ from jobs.store.sql import array, packed, rows
 
 # More than so many are not counted one by one, nor grouped.
 COUNTED = 100_000
+# So many are looked at to tell what fails just now.
+NEWEST = 1_000
 # The cluster of letters that nobody has put into one yet.
 NO_CLUSTER = ""
 
@@ -115,6 +117,19 @@ _TENANTS = """SELECT cluster, count(*), (array_agg(tenant_id ORDER BY n DESC, te
     FROM (SELECT coalesce(d.cluster, '') AS cluster, d.tenant_id, count(*) AS n FROM jobs_dead_letter d
         JOIN (SELECT coalesce(u, '') AS name FROM unnest({clusters}) u) c ON c.name = coalesce(d.cluster, '')
         WHERE {where} AND d.id >= %s GROUP BY 1, 2) d GROUP BY cluster"""
+
+
+_GROWN = """SELECT cluster, count(*) AS n, max(id) AS last
+    FROM (SELECT coalesce(d.cluster, '') AS cluster, d.id, d.opened_at FROM jobs_dead_letter d
+        WHERE {where} ORDER BY d.id DESC LIMIT {most}) d
+    WHERE opened_at >= %s GROUP BY cluster ORDER BY n DESC, last DESC LIMIT {limit}"""
+
+
+def grown(since: datetime, limit: int, most: int = NEWEST) -> list[tuple[str, int, int]]:
+    """The clusters that grew most since then, among the `most` newest letters: name, by how many, the last letter."""
+    where, params = _where(Match())
+    sql = _GROWN.format(where=where, most=int(most), limit=int(limit))
+    return [(str(cluster), int(n), int(last)) for cluster, n, last in rows(sql, [*params, since])]
 
 
 def groups(match: Match, order: str, limit: int, offset: int, most: int = COUNTED) -> Groups:

@@ -192,7 +192,8 @@ def test_each_answer_needs_its_own_permission(client: Client, driver: Driver, ho
             assert (answer.status_code == 403) == (holds != needed), (url, holds)
     assert client.get(f"{ANSWER}?verb=requeue").status_code == (200 if holds == "requeue_job" else 403)
     page = client.get(f"{LETTERS}{letter.pk}/").content.decode()
-    assert ("/requeue/" in page) == (holds == "requeue_job" and letter.resolved_at is None and "badge bad" in page)
+    assert ("/requeue/" in page) == (holds == "requeue_job" and letter.resolved_at is None
+                                      and 'badge bad">open' in page)
 
 
 PATHS = ["", "list/", "answer/?verb=requeue", "answers/", "answers/{requeue}/", "{pk}/", "{pk}/requeue/",

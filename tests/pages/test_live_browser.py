@@ -87,7 +87,9 @@ def test_a_page_keeps_what_its_reader_has_opened_focused_and_scrolled(watching, 
     page.click("summary")
     page.fill("#kept", "half a sentence")
     page.evaluate("document.getElementById('link').focus()")
-    page.add_style_tag(content="#tall { height: 3000px }")
+    # As no page of ours may, a style of the test's own.
+    page.evaluate("""() => { const own = new CSSStyleSheet(); own.replaceSync("#tall { height: 3000px }");
+                   document.adoptedStyleSheets = [own]; }""")
     page.evaluate("scrollTo(0, 700)")
     driver.enqueue()
     shows(watching, "queued", 1)
@@ -110,6 +112,19 @@ def test_nothing_moves_under_a_selection_or_a_field_that_is_typed_into(watching,
     assert page.inner_text("#at") == before
     page.evaluate(end)
     shows(watching, "queued", 1)
+
+
+def test_nothing_moves_between_a_press_and_its_letting_go(watching, driver):
+    """Contract of live pages: a click on what is replaced meanwhile would be lost."""
+    page = watching.page
+    before = page.inner_text("#at")
+    page.hover("#link")
+    page.mouse.down()
+    driver.enqueue()
+    page.wait_for_timeout(1_500)
+    assert page.inner_text("#at") == before
+    page.mouse.up()
+    page.wait_for_url("**?x")
 
 
 def test_a_hidden_page_rests_and_is_right_when_it_is_shown(watching, driver):

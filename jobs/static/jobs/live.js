@@ -1,5 +1,5 @@
 // Keeps a page fresh: follows what <body data-live> names over a websocket, and on news fetches the same URL and swaps
-// #live. Never while somebody selects or types in it, never twice at once, and honest about what is not live.
+// #live. Never while somebody selects, presses or types in it, never twice at once, and honest about what is not live.
 (() => {
   "use strict";
   const path = document.body.dataset.live;
@@ -41,7 +41,8 @@
 
   const held = () => {
     const live = document.getElementById("live"), chosen = document.getSelection(), field = document.activeElement;
-    return (chosen && !chosen.isCollapsed && live.contains(chosen.anchorNode))
+    // Pressed and not yet let go: a click on what is replaced meanwhile would be lost.
+    return live.matches(":active") || (chosen && !chosen.isCollapsed && live.contains(chosen.anchorNode))
       || (live.contains(field) && field.matches("input, select, textarea, [contenteditable]"));
   };
   // An element without an id is known by its tag, where it leads, and which of these it is.
