@@ -71,11 +71,11 @@ def _named(username: str, request: HttpRequest) -> tuple[str, str]:
 
 def _counts(name: str, address: str) -> list[tuple[str, int]]:
     """What is counted for a try, and how many failures are enough."""
-    counts = [(_key("name here", name, address), MOST_BY_NAME_HERE), (_key("address", address), MOST_BY_ADDRESS)]
-    if not cache.get(_key("known", name, address)):
-        # Where somebody has come in before, strangers who fail elsewhere with the name lock nobody out.
-        counts.append((_key("name", name), MOST_BY_NAME))
-    return counts
+    here = (_key("name here", name, address), MOST_BY_NAME_HERE)
+    if cache.get(_key("known", name, address)):
+        # Where somebody has come in before, strangers lock nobody out by failures elsewhere or with other names.
+        return [here]
+    return [here, (_key("address", address), MOST_BY_ADDRESS), (_key("name", name), MOST_BY_NAME)]
 
 
 def _key(*parts: str) -> str:
