@@ -155,7 +155,10 @@ class Socket:
 
     @property
     def _query(self) -> dict[str, str]:
-        asked = parse_qs(self.scope.get("query_string", b"").decode("latin-1"), max_num_fields=10)
+        try:
+            asked = parse_qs(self.scope.get("query_string", b"").decode("latin-1"), max_num_fields=10)
+        except ValueError:
+            raise Invalid("There are too many of them.", field="query", code="invalid_query") from None
         return {name: values[-1] for name, values in asked.items()}
 
     def _after(self) -> int | None:

@@ -90,7 +90,8 @@ def _sentence(at: datetime, event: str, facts: dict[str, Any]) -> str:
     level, logger, message, exception = (shown.pop(name, "") for name in ("level", "logger", "message", "exception"))
     more = "".join(f" {name}={_word(value)}" for name, value in shown.items())
     line = f"{at.astimezone().strftime('%H:%M:%S')}  {level:<8} {logger}: {_word(message)}{more}"
-    return f"{line}\n{exception}" if exception else line
+    # Its message may be anybody's text, which is nothing to command a terminal by.
+    return "\n".join([line, *map(_word, exception.split("\n"))]) if exception else line
 
 
 def asks_json() -> bool | None:

@@ -11,7 +11,8 @@ DEEPEST: Final = 8
 REDACTED: Final = "[redacted]"
 # As they are compared: small letters alone, so that api_key, Api-Key and apiKey are one word.
 SECRETS: Final = ("authorization", "cookie", "password", "secret", "token", "session", "apikey", "accesskey")
-_QUERY: Final = re.compile(r"(\w://[^\s?#'\"]*)[?#][^\s'\"]*")
+# A whole address at once, with a query or without: the time is linear whatever the text is.
+_ADDRESS: Final = re.compile(r"(\w://[^\s?#'\"]*+)[^\s'\"]*+")
 
 
 def is_secret(name: str) -> bool:
@@ -41,6 +42,28 @@ def whole(value: Any) -> Any:
     return redacted(value, limit=sys.maxsize, depth=sys.maxsize)
 
 
+def restored(shown: Any, kept: Any) -> Any:
+    """What somebody made of `whole(kept)`, with every secret that was left as it was shown put back.
+
+    Raises ValueError for one that stood nowhere, or elsewhere in a list: whose it would be is anybody's guess.
+    """
+    if isinstance(shown, dict):
+        known = kept if isinstance(kept, dict) else {}
+        return {name: _restored(inner, name, known) for name, inner in shown.items()}
+    if isinstance(shown, list):
+        same = isinstance(kept, list) and len(kept) == len(shown)
+        return [kept[n] if same and whole(kept[n]) == inner else restored(inner, None) for n, inner in enumerate(shown)]
+    return shown
+
+
+def _restored(shown: Any, name: str, kept: dict[str, Any]) -> Any:
+    if not is_secret(name) or shown != REDACTED:
+        return restored(shown, kept.get(name))
+    if name not in kept:
+        raise ValueError(f"{name} is left out, and there was none")
+    return kept[name]
+
+
 def without_queries(text: str) -> str:
     """A text with its URLs cut before their query, which may carry keys."""
-    return _QUERY.sub(r"\1", text)
+    return _ADDRESS.sub(r"\1", text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
@@ -17,12 +16,14 @@ from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
+from django.db import Error
 from django.http import HttpRequest
 
 WINDOW_S: Final = 900
 MOST_BY_NAME_HERE: Final = 10
 MOST_BY_NAME: Final = 100
 MOST_BY_ADDRESS: Final = 50
+KNOWN_S: Final = 30 * 86_400
 
 log = logging.getLogger("jobsite.logins")
 
@@ -38,18 +39,24 @@ class Throttled(ModelBackend):
         """
         if request is None or username is None:
             return super().authenticate(request, username, password, **kwargs)
-        counts = list(_counts(str(username), address_of(request)))
-        if any(cache.get(key, 0) >= most for key, most in counts):
+        counts = _counts(*_named(username, request))
+        # Counted before it is tried: of many tries at the same moment none comes in uncounted. The narrowest first, so
+        # that one address cannot use up what a name has everywhere.
+        if not all(_count(key) <= most for key, most in counts):
             log.warning("too many failed logins: this one was not tried", extra={
                 "event": "login.refused", "address": address_of(request)})
             raise PermissionDenied
-        user = super().authenticate(request, username, password, **kwargs)
+        try:
+            user = super().authenticate(request, username, password, **kwargs)
+        except Error:
+            _take_back(counts)
+            raise
         if user is None:
-            for key, _ in counts:
-                _count(key)
             log.warning("a login failed", extra={"event": "login.failed", "address": address_of(request)})
         else:
+            _take_back(counts)
             cache.delete(counts[0][0])
+            cache.set(_key("known", *_named(username, request)), True, KNOWN_S)
         return user
 
     async def aauthenticate(self, request: HttpRequest | None, username: str | None = None,  # type: ignore[override]
@@ -58,12 +65,17 @@ class Throttled(ModelBackend):
         return await sync_to_async(self.authenticate)(request, username, password, **kwargs)
 
 
-def _counts(username: str, address: str) -> Iterator[tuple[str, int]]:
+def _named(username: str, request: HttpRequest) -> tuple[str, str]:
+    return str(username).casefold(), address_of(request)
+
+
+def _counts(name: str, address: str) -> list[tuple[str, int]]:
     """What is counted for a try, and how many failures are enough."""
-    name = username.casefold()
-    yield _key("name here", name, address), MOST_BY_NAME_HERE
-    yield _key("name", name), MOST_BY_NAME
-    yield _key("address", address), MOST_BY_ADDRESS
+    here = (_key("name here", name, address), MOST_BY_NAME_HERE)
+    if cache.get(_key("known", name, address)):
+        # Where somebody has come in before, strangers lock nobody out by failures elsewhere or with other names.
+        return [here]
+    return [here, (_key("address", address), MOST_BY_ADDRESS), (_key("name", name), MOST_BY_NAME)]
 
 
 def _key(*parts: str) -> str:
@@ -71,13 +83,26 @@ def _key(*parts: str) -> str:
     return f"login:{hashlib.sha256(chr(0).join(parts).encode(errors='replace')).hexdigest()}"
 
 
-def _count(key: str) -> None:
-    if not cache.add(key, 1, WINDOW_S):
+def _count(key: str) -> int:
+    """One more; how many there are now."""
+    if cache.add(key, 1, WINDOW_S):
+        return 1
+    try:
+        return int(cache.incr(key))
+    except ValueError:
+        # Its time ran out in between.
+        cache.add(key, 1, WINDOW_S)
+        return 1
+
+
+def _take_back(counts: list[tuple[str, int]]) -> None:
+    """It was no failure."""
+    for key, _ in counts:
         try:
-            cache.incr(key)
+            cache.decr(key)
         except ValueError:
             # Its time ran out in between.
-            cache.add(key, 1, WINDOW_S)
+            continue
 
 
 def address_of(request: HttpRequest) -> str:

@@ -12,7 +12,9 @@ import socket
 from typing import Any, Final
 
 # The first of Twisted's to be imported: it chooses the reactor.
-from daphne.server import Server as Daphne
+from daphne.server import Server as Daphne  # isort: split
+
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -24,6 +26,11 @@ BACKLOG: Final = 512
 # How long requests may take to end once we were asked to; a long poll or a stream is cut then.
 GRACE_S: Final = 5.0
 PING_S: Final = 20
+# Of a message of a follower, who has little to say.
+LONGEST_MESSAGE: Final = 128 * 1024
+# Of a body, which is written to disk before anybody is asked whether it is wanted: beyond this the connection is cut.
+# Below it the site itself says what is too large for it.
+LONGEST_BODY: Final = 64 * 1024 * 1024
 # Browsers close with it as they do when a page is left: they come back by themselves.
 GOING_AWAY: Final = 1001
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
@@ -63,12 +70,38 @@ def url_of(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
+class Request(WebRequest):
+    """One whose body has an end."""
+
+    longest = LONGEST_BODY
+    taken = 0
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Keep it, or cut the connection where it is too much."""
+        self.taken += len(data)
+        if self.taken > self.longest:
+            self.channel.forceAbortClient()
+        else:
+            super().handleContentChunk(data)
+
+
+class Factory(HTTPFactory):
+    """Daphne's, with requests of ours."""
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """A connection."""
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = Request
+        return protocol
+
+
 class Server(Daphne):
     """Daphne on one socket, which ends its requests before it ends itself."""
 
     def __init__(self, application: Any, listening: socket.socket) -> None:
         super().__init__(application, [f"fd:fileno={listening.fileno()}"], signal_handlers=False,
-                         ping_interval=PING_S, server_name="", verbosity=1)
+                         ping_interval=PING_S, server_name="", verbosity=1, websocket_max_message_size=LONGEST_MESSAGE,
+                         websocket_max_frame_size=LONGEST_MESSAGE)
         self.connections: dict[Any, dict[str, Any]] = {}
         self._doors: list[Any] = []
         self._asked = 0
@@ -78,6 +111,16 @@ class Server(Daphne):
         """End in order; asked again, at once. Safe in a signal handler."""
         self._asked += 1
         reactor.callFromThread(self._close if self._asked == 1 else self.stop)
+
+    @property
+    def http_factory(self) -> HTTPFactory:
+        """What makes a request of each connection."""
+        return self._factory
+
+    @http_factory.setter
+    def http_factory(self, daphnes: HTTPFactory) -> None:
+        # Daphne makes one of its own when it runs; ours takes its place.
+        self._factory = Factory(self)
 
     def listen_success(self, port: Any) -> None:
         """Remember the door that will have to be closed."""
@@ -117,6 +160,8 @@ def serve(listening: socket.socket) -> None:
 
     if not settings.ASGI_APPLICATION:
         raise ImproperlyConfigured("ASGI_APPLICATION names no application.")
+    # A site that takes more than we would says so itself where it is too much.
+    Request.longest = max(LONGEST_BODY, 2 * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0))
     server = Server(import_string(settings.ASGI_APPLICATION), listening)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.ask_stop)

@@ -95,6 +95,12 @@ class JobsAdmin(ModelAdmin):
         except patience.OutOfPatience:
             return self.too_slow(request)
 
+    def get_paginator(self, request: HttpRequest, queryset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Not of our rows: lists go by key, and Django's menus (`/admin/autocomplete/`) would count all of them."""
+        if queryset.model is self.model:
+            raise PermissionDenied
+        return super().get_paginator(request, queryset, *args, **kwargs)
+
     def _refuse_foreign_actions(self, request: HttpRequest) -> None:
         """What somebody posts without the permission is refused, not overlooked."""
         asked = {*request.POST.getlist("action"), *request.POST.getlist("CHANGE_FORM-action")} - {""}

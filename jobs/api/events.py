@@ -33,6 +33,7 @@ from jobs.live import access
 from jobs.live.access import Bearer
 from jobs.live.follower import Follower, Frame, refusal, standing
 from jobs.live.hub import hub
+from jobs.requests import identified
 from jobs.selectors import Seen
 from jobs.services.keys import Permission
 from jobs.states import TERMINAL
@@ -154,12 +155,21 @@ def beside(application: Application) -> Application:
     """This ASGI application, with event streams served in front of it."""
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET" and PATHS.search(scope["path"]):
+        if scope["type"] == "http" and scope["method"] == "GET" and PATHS.search(scope["path"]) and _is_stream(scope):
             await _serve(scope, receive, send)
         else:
             await application(scope, receive, send)
 
     return served
+
+
+def _is_stream(scope: Any) -> bool:
+    """Whether the path is one of our views': any other one counts on Django's middleware."""
+    try:
+        found = resolve(ASGIRequest(scope, io.BytesIO()).path_info)
+    except Resolver404:
+        return False
+    return getattr(found.func, "cls", None) in (JobEvents, TenantEvents)
 
 
 async def _serve(scope: Any, receive: Any, send: Any) -> None:
@@ -188,18 +198,21 @@ async def _send(response: Any, headers: list[tuple[bytes, bytes]], send: Any) ->
 
 
 def _respond(request: HttpRequest) -> HttpResponseBase:
+    """As Django's handler would, with as much of the middleware as a stream can have."""
+    return identified(_guarded)(request)  # type: ignore[no-any-return]
+
+
+def _guarded(request: HttpRequest) -> HttpResponseBase:
     try:
         request.get_host()
-        if (redirect := SecurityMiddleware(_nothing).process_request(request)) is not None:
-            return redirect
-        found = resolve(request.path_info)
-    except (DisallowedHost, Resolver404) as error:
+    except DisallowedHost as error:
         return bad_request(request, error)
+    return SecurityMiddleware(_answered)(request)  # type: ignore[return-value]
+
+
+def _answered(request: HttpRequest) -> HttpResponseBase:
+    found = resolve(request.path_info)
     answered: Any = found.func(request, *found.args, **found.kwargs)
     if not answered.streaming:
         answered.render()
     return answered  # type: ignore[no-any-return]
-
-
-def _nothing(request: HttpRequest) -> HttpResponseBase:
-    raise NotImplementedError

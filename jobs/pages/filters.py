@@ -70,7 +70,13 @@ class Filters(forms.Form):
     def chips(self, query: QueryDict) -> list[Chip]:
         """One for each value that narrows the list."""
         return [Chip(str(self.fields[name].label or name.capitalize()), value, without(query, name, value))
-                for name in self.fields if name not in PLACES for value in query.getlist(name) if value.strip()]
+                for name in self.fields if name not in PLACES for value in _values(query, name) if value.strip()]
+
+
+def _values(query: QueryDict, name: str) -> list[str]:
+    """What counts of what a URL says: of a field with one value the last. Each chip costs the length of the query."""
+    said = query.getlist(name)
+    return list(dict.fromkeys(said))[: len(State)] if name == "state" else said[-1:]
 
 
 def _utc(moment: datetime | None) -> datetime | None:
@@ -80,15 +86,11 @@ def _utc(moment: datetime | None) -> datetime | None:
 
 def without(query: QueryDict, *names: str) -> str:
     """The query without its place and without one value (`name`, `value`) of a filter; encoded."""
-    left = query.copy()
-    for place in PLACES:
-        left.pop(place, None)
-    if names:
-        name, value = names
-        left.setlist(name, [v for v in left.getlist(name) if v != value])
-    for name in list(left):
-        if not any(v.strip() for v in left.getlist(name)):
-            del left[name]
+    left = QueryDict(mutable=True)
+    for name in query:
+        if name in Filters.base_fields and name not in PLACES:
+            # What is no filter leads nowhere, and what does not count is not carried on.
+            left.setlist(name, [v for v in _values(query, name) if v.strip() and names != (name, v)])
     return left.urlencode()
 
 

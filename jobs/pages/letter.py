@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib import messages
@@ -15,6 +16,7 @@ from jobs.errors import Invalid, JobsError, NotFound
 from jobs.models import DeadLetter
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
+from jobs.redaction import REDACTED, restored
 from jobs.services import dead_letters, letters
 from jobs.services.letters import Told
 
@@ -78,7 +80,7 @@ class Answer(Letter):
             if self.verb == "requeue" and "input" in request.POST:
                 _check(request, Permission.VIEW_PAYLOAD)
                 said["edited"] = request.POST["input"]
-                more["input"] = codecs.parse(request.POST["input"], max_bytes=codecs.MAX_PAYLOAD_BYTES)
+                more["input"] = _edited(letter, request.POST["input"])
             getattr(dead_letters, self.verb)(letter, by=operator(request), reason=reason, **more)
         except JobsError as error:
             return self.shown(pk, status_of(error), refused=error, faults=getattr(error, "faults", []),
@@ -86,6 +88,20 @@ class Answer(Letter):
         done = "The job waits again: it is requeued." if self.verb == "requeue" else "The letter is discarded."
         messages.success(request, done)
         return redirect("console:letter", pk=pk)
+
+
+def _edited(letter: DeadLetter, text: str) -> Any:
+    """The input that somebody means who saw it without its secrets. Raises Invalid."""
+    said = codecs.parse(text, max_bytes=codecs.MAX_PAYLOAD_BYTES)
+    try:
+        kept = json.loads(letter.job.input)
+    except ValueError:
+        kept = None
+    try:
+        return restored(said, kept)
+    except ValueError:
+        raise Invalid(f"Write out each {REDACTED} that is new, or has moved: what it stands for is not known.",
+                      field="input", code="left_out") from None
 
 
 def _check(request: HttpRequest, permission: Permission) -> None:

@@ -80,12 +80,11 @@ def _since(word: str, now: datetime, faults: dict[str, str]) -> datetime | None:
         return now - timedelta(seconds=SPANS[word][1])
     try:
         moment = parse_datetime(word)
-    except ValueError:
-        moment = None
-    if moment is None:
+        # In UTC, so that whatever is stored can be read again: an offset may lead out of the calendar.
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)  # type: ignore[union-attr]
+    except (ValueError, OverflowError, AttributeError):
         faults["since"] = "This is no moment: 2026-01-31T09:00, or 1h, 24h, 7d."
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _ids(said: list[str], faults: dict[str, str]) -> tuple[int, ...] | None:

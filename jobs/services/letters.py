@@ -14,6 +14,7 @@ from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Left, Right
 
 from jobs.models import Attempt, DeadLetter, Tenant, Workspace
+from jobs.redaction import whole
 from jobs.selectors import subjects
 from jobs.services.triage import patiently
 from jobs.store import matching
@@ -142,9 +143,9 @@ def one(pk: int) -> Told | None:
 
 
 def pretty(text: str) -> str:
-    """A stored input, indented for people; as it is where it does not read."""
+    """A stored input, indented for people, its secrets left out (A64); as it is where it does not read."""
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False, sort_keys=True)
+        return json.dumps(whole(json.loads(text)), indent=2, ensure_ascii=False, sort_keys=True)
     except ValueError:
         return text
 

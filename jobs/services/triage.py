@@ -82,7 +82,7 @@ def begin(verb: str, match: Match, *, by: str, reason: str, token: uuid.UUID | N
     _check(verb, match, reason, pace)
     token = token or uuid.uuid4()
     if (known := BulkAnswer.objects.filter(token=token).first()) is not None:
-        return _same(known, verb, by, reason)
+        return _same(known, verb, match, by, reason)
     last = patiently(lambda: matching.newest(match, None, 1))
     if not last:
         raise NotFound("No open dead letter matches any more.", code="nothing_matches")
@@ -93,11 +93,12 @@ def begin(verb: str, match: Match, *, by: str, reason: str, token: uuid.UUID | N
         "tenant_id": match.tenant_id, "type": match.type, "letter_reason": match.reason, "cluster": match.cluster,
         "since": match.since, "house": match.house, "upto": upto, "expected": expected,
         "letters": None if match.letters is None else list(match.letters), **pace._asdict()})
-    return _same(made, verb, by, reason)
+    return _same(made, verb, match, by, reason)
 
 
-def _same(found: BulkAnswer, verb: str, by: str, reason: str) -> BulkAnswer:
-    if (found.verb, found.by, found.reason) != (verb, by[:200], reason):
+def _same(found: BulkAnswer, verb: str, match: Match, by: str, reason: str) -> BulkAnswer:
+    meant = match._replace(upto=found.upto, answered=False, bulk=None)
+    if (found.verb, match_of(found), found.by, found.reason) != (verb, meant, by[:200], reason):
         raise TokenUsed()
     return found
 

@@ -179,6 +179,14 @@ def test_delete_is_offered_nowhere(rows):
         assert "deletelink" not in page
 
 
+def test_menus_of_whole_tables_are_nobodys(client, database):
+    """Django's admin has them for every relation, and counts all rows for each word that is typed."""
+    client.force_login(person("root", superuser=True))
+    for model, field in (("attempt", "job"), ("job", "tenant"), ("deadletter", "job")):
+        asked = {"app_label": "jobs", "model_name": model, "field_name": field, "term": "x"}
+        assert client.get("/admin/autocomplete/", asked).status_code == 403
+
+
 def test_the_index_shows_only_what_may_be_seen(rows):
     """A person without permissions has nothing of jobs to click on."""
     assert "jobs/job/" not in somebody("nobody").get("/admin/").content.decode()

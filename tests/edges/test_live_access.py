@@ -77,6 +77,17 @@ def test_unknown_paths_are_refused_and_say_nothing_of_us(wires):
         assert b"Traceback" not in caught.value.answer
 
 
+def test_an_address_with_too_many_parameters_is_refused_by_name(wires, driver):
+    """Bad input gets a clear error, of strangers too, and leaves no traceback in the log."""
+    many = "&".join(f"p{n}=1" for n in range(12))
+    for headers in ({}, bearer(Caller())):
+        client = wires.connect(f"{CALLER}?{many}", **headers)
+        assert (wires.end(client), client.frames[-1]["code"]) == (4400, "invalid_query")
+    operator = cookie(wires, person("operator", superuser=True))
+    client = wires.connect(f"/live/jobs/{driver.enqueue()}/?{many}", **operator)
+    assert (wires.end(client), client.frames[-1]["code"]) == (4400, "invalid_query")
+
+
 def test_people_without_a_session_or_the_permission_are_told_so(wires):
     """DESIGN 3: pages behind a login, and so is what they follow."""
     assert opened(wires, CONSOLE, **cookie(wires, person("nobody"))) == 4403

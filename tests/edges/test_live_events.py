@@ -146,6 +146,32 @@ def test_a_strange_host_is_refused_before_anything_is_read(process, driver):
     client.close()
 
 
+def answered(process: Any, path: str, **headers: str) -> http.client.HTTPResponse:
+    """The head of an answer."""
+    client = http.client.HTTPConnection("127.0.0.1", process[0], timeout=20)
+    client.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = client.getresponse()
+    client.close()
+    return answer
+
+
+def test_streams_have_the_headers_of_every_answer_and_a_requests_id(process, driver):
+    """RELIABILITY 6.2: also where they stand beside Django's handler."""
+    bearer = f"Bearer {Caller().secret}"
+    for told, status in (({"Authorization": bearer}, 200), ({}, 401), ({"Host": "evil.example"}, 400)):
+        answer = answered(process, "/api/v1/events", X_Request_ID="mine", **told)
+        assert (answer.status, answer.headers["X-Request-ID"]) == (status, "mine")
+        assert status == 400 or answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_path_that_only_looks_like_a_streams_goes_through_djangos_handler(process, database):
+    """Other views count on the middleware: a login is asked for, and nothing breaks."""
+    for path in ("/admin/v1/events", "/admin/jobs/v1/jobs/x/events"):
+        assert answered(process, path).status == 302, path
+    for path in ("/v1/events", "/static/v1/events", "/api/x/v1/events"):
+        assert answered(process, path).status == 404, path
+
+
 def test_under_wsgi_a_stream_says_what_it_needs(api):
     """A server with a thread a request cannot hold streams: refused by name."""
     problem(api.get("/events"), 501, "needs_asgi")

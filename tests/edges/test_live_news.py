@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
@@ -20,6 +21,7 @@ from jobs.live.follower import MOST_JOBS, Follower
 from jobs.live.hub import Hub
 from jobs.states import State
 from jobs.worker.listener import direct_dsn
+from jobsite.up import preparing
 from tests.worker.processes import REPOSITORY, environment, until
 
 
@@ -251,3 +253,19 @@ def test_a_mailbox_is_bounded_whatever_is_put_into_it():
     said = frames_of(feed, 0.3)
     assert [frame["type"] for frame in said].count("resync") == 1
     assert len(said) <= 101
+
+
+def test_whoever_brings_news_into_a_layer_holds_up_nobody_who_prepares_the_site(driver):
+    """It keeps its lock as long as it runs; `manage.py up` beside it waits for a lock of its own alone."""
+    def prepare():
+        with preparing._alone():
+            pass
+
+    with psycopg.connect(direct_dsn(), autocommit=True) as bringing, ThreadPoolExecutor(1) as pool:
+        assert bringing.execute("SELECT pg_try_advisory_lock(%s)", [bridge.LAYER_LOCK]).fetchone() == (True,)
+        prepared = pool.submit(prepare)
+        try:
+            prepared.result(10)
+        finally:
+            # Else the thread would wait for ever.
+            bringing.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth import aauthenticate, authenticate
 from django.core.cache import cache
+from django.db import OperationalError
 from django.test import Client, RequestFactory
 
 from jobsite import logins
@@ -55,6 +56,50 @@ def test_an_address_that_tries_many_names_has_to_wait(database, monkeypatch):
         assert not tries(1, REMOTE_ADDR=f"192.0.2.{number}")
     assert not tries(1, PASSWORD, REMOTE_ADDR="192.0.2.99")
     assert authenticate(username="operator", password=PASSWORD) == user
+
+
+def test_tries_at_the_same_moment_are_counted_before_they_are_made(database, monkeypatch):
+    """Of many requests at once no more are tried than one after the other."""
+    person("operator", superuser=True)
+    tried = []
+
+    def slow(self, request, username, password, **kwargs):
+        tried.append(password)
+        if len(tried) < 40:
+            # Another one comes while this one is still being checked.
+            authenticate(request, username=username, password=password)
+
+    monkeypatch.setattr(logins.ModelBackend, "authenticate", slow)
+    assert authenticate(RequestFactory().get("/"), username="operator", password="wrong") is None
+    assert len(tried) == logins.MOST_BY_NAME_HERE
+
+
+def test_strangers_lock_nobody_out_of_where_they_have_come_in_before(database, monkeypatch):
+    """A name that is tried from many addresses waits elsewhere; its owner's own address has failures of its own."""
+    monkeypatch.setattr(logins, "MOST_BY_NAME", 6)
+    person("operator", superuser=True)
+    assert tries(1, PASSWORD, REMOTE_ADDR="192.0.2.50")
+    for number in range(7):
+        assert not tries(1, REMOTE_ADDR=f"192.0.2.{number}")
+    assert not tries(1, PASSWORD, REMOTE_ADDR="192.0.2.99")
+    assert tries(1, PASSWORD, REMOTE_ADDR="192.0.2.50")
+    assert not tries(logins.MOST_BY_NAME_HERE, REMOTE_ADDR="192.0.2.50")
+    assert not tries(1, PASSWORD, REMOTE_ADDR="192.0.2.50")
+
+
+def test_a_database_that_is_away_is_no_failed_login(database, monkeypatch):
+    """Whoever tries again and again meanwhile has not to wait afterwards."""
+    person("operator", superuser=True)
+
+    def away(*args, **kwargs):
+        raise OperationalError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(logins.ModelBackend, "authenticate", away)
+        for _ in range(logins.MOST_BY_NAME_HERE + 1):
+            with pytest.raises(OperationalError):
+                authenticate(RequestFactory().get("/"), username="operator", password=PASSWORD)
+    assert tries(1, PASSWORD)
 
 
 def test_behind_a_proxy_the_address_is_what_the_proxy_added(settings):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import time
 import uuid
 
 import pytest
@@ -144,3 +146,23 @@ def test_other_values_stay_what_they_are():
     assert "end" not in json.dumps(redacted(deep))
     assert without_queries("see http://a.example/b?c=d#e, (https://f/?g) or h?i") == \
         "see http://a.example/b (https://f/ or h?i"
+
+
+def test_a_line_costs_its_length_and_no_more():
+    """Anybody's path and any job's error is in one: what looks like very many addresses must hold no process up."""
+    began = time.perf_counter()
+    for text in ("a://" * 250_000, "a://b?" * 170_000, "a:/" * 330_000, "?" * 1_000_000):
+        assert len(without_queries(text)) <= 1_000_000
+    assert without_queries("a://" * 3 + "b?c") == "a://" * 3 + "b"
+    assert time.perf_counter() - began < 10
+
+
+def test_an_exception_for_people_commands_no_terminal():
+    """Its message may be a caller's text: escapes and carriage returns are shown, not obeyed."""
+    try:
+        raise ValueError("red \x1b[31m\rforged \x9b")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, __file__, 1, "broken", (), sys.exc_info())
+    line = Lines("text").format(record)
+    assert "ValueError: red \\x1b[31m\\rforged \\x9b" in line
+    assert all(part.isprintable() for part in line.split("\n"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import uuid
 from time import perf_counter
@@ -13,11 +14,11 @@ import pytest
 from django.test import Client
 
 from jobs.models import BulkAnswer, DeadLetter, Receipt
-from jobs.services import triage
+from jobs.services import letters, triage
 from jobs.services.triage import Match, Triage
 from jobs.worker.loops import Loop, Loops
 from jobs.worker.output import Output
-from tests.driver import Driver, check
+from tests.driver import Driver, check, claimer
 from tests.making import statements
 from tests.pages.letter_seeds import by_sql, by_verbs
 from tests.pages.people import person
@@ -165,6 +166,40 @@ def test_an_input_is_edited_and_every_fault_is_shown_at_the_form(reader: Client,
     assert '"after"' in driver.job(str(letter.job_id)).input
     assert Receipt.objects.filter(job_id=letter.job_id, kind="job.changed").count() == 1
     check(letter.job_id)
+
+
+def test_secrets_are_left_out_of_an_input_and_stay_where_it_is_edited(client: Client, driver: Driver) -> None:
+    """A64: as on the job's page; a secret that is left as it was shown is kept, and one that nobody knows refused."""
+    kept = {"kept": "plain", "token": "s3cr3t-1", "deep": [{"api_key": "s3cr3t-2", "n": 1}, {"api_key": "s3cr3t-3"}]}
+    job = driver.enqueue("outside", kept)
+    driver.fail(driver.claim_one(by=claimer("runners")), retryable=False)
+    letter = DeadLetter.objects.get(job_id=job)
+    url = f"{LETTERS}{letter.pk}/"
+    for permissions in (["view_payload"], ["view_payload", "requeue_job"]):
+        client.force_login(person("bob", "view_job", *permissions))
+        page = client.get(url).content.decode()
+        assert "s3cr3t" not in page
+        assert page.count("[redacted]&quot;") == 3
+    shown = letters.pretty(letter.job.input)
+    for moved in ('{"password": "[redacted]"}', '{"deep": [{"api_key": "[redacted]"}]}',
+                  '{"deep": [{"api_key": "[redacted]"}, {"api_key": "[redacted]", "n": 1}]}'):
+        refused = client.post(f"{url}requeue/", {"reason": "typo", "input": moved})
+        assert (refused.status_code, "left_out" in text(refused)) == (400, True), moved
+    assert client.post(f"{url}requeue/", {"reason": "x", "input": shown.replace("plain", "other")}).status_code == 302
+    assert json.loads(driver.job(job).input) == {**kept, "kept": "other"}
+    check(job)
+
+
+@pytest.mark.parametrize("since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "0001-01-01", "x" * 300])
+def test_a_moment_beyond_the_calendar_is_a_fault_and_stops_nobody(reader: Client, driver: Driver, since: str) -> None:
+    """Bad input gets a clear error; a bulk answer that no process can read again would stop the duty for all."""
+    failed(driver)
+    for path in ("", "list/", "answer/?verb=requeue"):
+        answer = reader.get(LETTERS + path, {"verb": "requeue", "since": since})
+        assert answer.status_code == (200 if since == "0001-01-01" else 400), path
+    reader.post(ANSWER, form(since=since))
+    assert reader.get(f"{LETTERS}answers/").status_code == 200
+    Triage().tick()
 
 
 # --- who may -------------------------------------------------------------------------------------------------------

@@ -129,6 +129,16 @@ def test_filters_are_kept_from_page_to_page_and_taken_away_by_their_chips(seen, 
     assert "?type=echo&amp;tenant=acme&amp;state=failed" in second.content.decode()
 
 
+@pytest.mark.parametrize("name", ["q", "state", "reason", "odd"])
+def test_an_address_with_a_thousand_values_costs_no_more_than_another(seen, driver, name):
+    """What counts is the last of them; a page that repeats all of them for each of them would be 10 MB."""
+    driver.enqueue("echo", job_id="x")
+    page = seen.get("/jobs/?" + "&".join(f"{name}=x{n}" for n in range(900)) + f"&{name}=x")
+    assert len(page.content) < 200_000
+    assert page.status_code == (400 if name == "state" else 200)
+    assert name == "state" or len(listed(page)) == (0 if name == "reason" else 1)
+
+
 def test_a_look_ends_after_so_many_jobs_and_goes_on_from_there(seen, driver, monkeypatch):
     """A rare job behind very many others: never an error, never a page that does not come."""
     monkeypatch.setattr(sightings, "NEAR", 10)

@@ -221,6 +221,8 @@ def test_the_same_form_twice_is_one_answer(driver: Driver) -> None:
     assert len(set(made)) == 1
     assert BulkAnswer.objects.count() == 1
     assert refusal_of(begin, "discard", token=token).reason_code == "token_used"
+    assert refusal_of(begin, match=Match(type="echo"), token=token).reason_code == "token_used"
+    assert begin(match=Match(upto=BulkAnswer.objects.get().upto), token=token).pk == made[0]
 
 
 @pytest.mark.parametrize(("more", "code"), [
