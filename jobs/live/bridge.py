@@ -26,8 +26,8 @@ MAX_PAUSE_S = 5.0
 ASK_EVERY_S = 8.0
 ANSWER_S = 5.0
 GROUP = "jobs.news"
-# The session lock of the one process that brings news into a shared layer.
-LAYER_LOCK = 0x6A6F6273
+# The session lock of the one process that brings news into a shared layer; held for long, so nobody else's.
+LAYER_LOCK = 0x6A6F626C
 TURN_S = 5.0
 
 OnNews = Callable[[str], None]

@@ -13,7 +13,7 @@ from django.contrib.auth.models import Permission
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
-from jobs.services import cancellation, dead_letters, progress, tenancy, timeline
+from jobs.services import cancellation, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
 from jobs.store.sql import _cursor, chain_hash
@@ -223,6 +223,8 @@ def test_a_very_long_history_shows_its_beginning_and_its_end_and_the_rest_by_pag
     ("DELETE FROM jobs_receipt WHERE number = 2", 2, "broken prev"),
     ("DELETE FROM jobs_receipt WHERE number = 4", 4, "is not there"),
     ("DELETE FROM jobs_receipt", 1, "is not there"),
+    ("INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash) SELECT job_id, number + 1, kind, at, body, hash"
+     " FROM jobs_receipt WHERE number = 4", 5, "that the job does not know of"),
     ("UPDATE jobs_job SET head = '\\x00'", 4, "is not the one that the job names"),
     ("UPDATE jobs_job SET state = 'cancelled', ended_at = jobs_now()", 4, "another state than the row"),
 ])
@@ -237,6 +239,7 @@ def test_a_chain_that_does_not_hold_is_said_in_red_with_what_it_means(seen, driv
     assert "The history of this job does not hold" in page
     assert why in page
     assert f"broken at {number}" in page
+    assert explain.story(Job.objects.get(pk=pk)).broken is not None
     assert f"manage.py explain {pk}" in page
     assert "chain holds" not in page
 
