@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.auth.models import Permission
 
+from jobs import selectors
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
 from jobs.services import cancellation, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
-from jobs.store.sql import _cursor, chain_hash
+from jobs.store.sql import _cursor, array, chain_hash
 from tests import database
 from tests.driver import claimer
 from tests.making import in_state, limit
@@ -443,6 +444,30 @@ def test_a_position_costs_the_same_behind_any_backlog(driver):
     assert plan.count("using job_claim on jobs_job job") == 2, plan
     assert "Seq Scan" not in plan
     assert "Rows Removed" not in plan
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+def test_places_of_followed_jobs_cost_the_same_behind_any_backlog(driver, analysed):
+    """C8: asked each second for all that are followed, whatever the database knows of its tables."""
+    tenant = tenancy.tenant(tenancy.workspace(), "big", make=True).pk
+    noise.execute("ALTER TABLE jobs_job SET (autovacuum_enabled = false)")
+    try:
+        first = driver.enqueue("echo", tenant="big", priority=1)
+        noise.jobs(20_000, tenancy.workspace().pk, tenant, state="completed", ended="jobs_now()")
+        noise.jobs(10_000, tenancy.workspace().pk, tenant)
+        last = driver.enqueue("echo", tenant="big", priority=-1)
+        if analysed:
+            noise.execute("ANALYZE jobs_job")
+        assert selectors.positions([first, last]) == {first: 1, last: None}
+        sql = selectors._AHEAD.format(most=selectors.MOST_AHEAD, ids=array("uuid"))
+        with _cursor() as cursor:
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + sql, [first])
+            plan = "\n".join(line for line, in cursor.fetchall())
+    finally:
+        noise.execute("ALTER TABLE jobs_job RESET (autovacuum_enabled)")
+    assert "Seq Scan" not in plan
+    assert "using jobs_job_pkey on jobs_job" in plan
+    assert plan.count("using job_claim on jobs_job a") == 2, plan
 
 
 # --- whatever anybody wrote ----------------------------------------------------------------------------------------
