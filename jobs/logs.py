@@ -106,11 +106,16 @@ class Stderr(logging.StreamHandler):
     def __init__(self, gives_way: bool = False) -> None:
         logging.Handler.__init__(self)
         self.gives_way = gives_way
+        self._given: TextIO | None = None
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
-        """Where it goes."""
-        return sys.stderr
+        """Where it goes; one that was set, as in a child whose own standard error is caught, is kept."""
+        return self._given or sys.stderr
+
+    @stream.setter
+    def stream(self, stream: TextIO) -> None:
+        self._given = stream
 
 
 def is_terminal(stream: TextIO | None) -> bool:

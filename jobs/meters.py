@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -105,10 +105,15 @@ def note(counts: Iterable[str], found: Sequence[Any], pair: Callable[[Any], Any]
     """
     if not found:
         return
-    us = itemgetter(span) if span is not None else len
-    by_pair: dict[Pair, list[int]] = defaultdict(list)
-    for row in found:
-        by_pair[pair(row)].append(us(row))
+    spans_us = list(map(itemgetter(span), found)) if span is not None else [0] * len(found)
+    pairs: list[Pair] = list(map(pair, found))
+    by_pair: dict[Pair, list[int]] = {}
+    if pairs.count(pairs[0]) == len(pairs):
+        # Nearly always: one by one would cost more than everything else here.
+        by_pair[pairs[0]] = spans_us
+    else:
+        for key, us in zip(pairs, spans_us, strict=True):
+            by_pair.setdefault(key, []).append(us)
     after = partial(here.add, [_AT[name] for name in counts], spans, by_pair)
     transaction.on_commit(after, using=DEFAULT_DB_ALIAS, robust=True)
 

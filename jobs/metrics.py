@@ -130,8 +130,8 @@ class Gauges:
             # Said by jobs_up, and tried again by the next scrape.
             pass
         finally:
-            connections[DEFAULT_DB_ALIAS].close()
             self._seen, self._at, self._looking = seen, clock.monotonic() if seen else 0.0, None
+            connections[DEFAULT_DB_ALIAS].close()
 
     def collect(self) -> Iterator[Metric]:
         """Every family; with a database that is away jobs_up alone."""

@@ -90,6 +90,10 @@ class _Sender:
     interval_s: float
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As new: a forked process has no such thread, and may have got locks that one holds."""
         self._lock = threading.Lock()
         self._asked = threading.Event()
         self._pid = 0
@@ -153,8 +157,9 @@ class _Reporter(_Sender):
     name = "jobs-news"
     interval_s = CALM_S
 
-    def __init__(self) -> None:
-        super().__init__()
+    def reset(self) -> None:
+        """As new: what the other process has yet to tell is its own business."""
+        super().reset()
         self._queue: deque[tuple[Sequence[News], Collection[int]]] = deque(maxlen=1_000)
         self._waiting = 0
         self._jobs: dict[str, int] = {}
@@ -168,15 +173,17 @@ class _Reporter(_Sender):
         self._waiting += len(news)
         # More than can be told need not be kept. The queue forgets its oldest only where the database is away for long.
         self._queue.append((news if self._waiting <= 4 * MOST_JOBS else (), tenants))
-        self._sent.clear()
         self.ask()
 
     def finish(self, patience_s: float) -> None:
         """Wait until everything was sent, for the end of a short process."""
-        if self._pid == os.getpid():
-            self._sent.wait(patience_s)
+        until = clock.monotonic() + patience_s
+        while self._pid == os.getpid() and (self._queue or not self._sent.is_set()) and clock.monotonic() < until:
+            clock.sleep(0.01)
 
     def _send(self) -> None:
+        # Before the queue is emptied: there is no moment at which `finish` would find nothing left to send.
+        self._sent.clear()
         self._gather()
         told = self._payload()
         self.interval_s = FLOOD_S if self._many else CALM_S
@@ -186,8 +193,7 @@ class _Reporter(_Sender):
             return
         self._jobs, self._tenants = {}, set()
         self._many = self._everybody = False
-        if not self._queue:
-            self._sent.set()
+        self._sent.set()
 
     def _gather(self) -> None:
         if len(self._queue) == self._queue.maxlen:
@@ -213,6 +219,8 @@ _waker = _Waker()
 _reporter = _Reporter()
 # A process that ends right after its commit still tells of it.
 atexit.register(_reporter.finish, 1.0)
+os.register_at_fork(after_in_child=_waker.reset)
+os.register_at_fork(after_in_child=_reporter.reset)
 
 
 def wake_after_commit() -> None:

@@ -299,14 +299,18 @@ class Seen(NamedTuple):
 
 _SEEN = ("pk", "tenant_id", "worker_group", "state", "revision", "number")
 MOST_AHEAD = 500
-# Two ranges of the claim's index, each read up to the limit: what comes behind is not looked at (C8).
-_AHEAD = """SELECT w.id::text, (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE a.worker_group = w.worker_group
-      AND a.queue = w.queue AND a.tenant_id = w.tenant_id AND a.state = 'queued' AND a.gate IS NULL
-      AND a.priority > w.priority LIMIT {most}) higher)
-    + (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE a.worker_group = w.worker_group
-      AND a.queue = w.queue AND a.tenant_id = w.tenant_id AND a.state = 'queued' AND a.gate IS NULL
-      AND a.priority = w.priority AND (a.available_at, a.id) < (w.available_at, w.id) LIMIT {most}) older)
-    FROM jobs_job w WHERE w.id = ANY({ids}) AND w.state = 'queued' AND w.gate IS NULL"""
+_BEFORE = ("a.worker_group = w.worker_group AND a.queue = w.queue AND a.tenant_id = w.tenant_id"
+           " AND a.state = 'queued' AND a.gate IS NULL")
+# Two ranges of the claim's index, each read up to the limit: what comes behind is not looked at (C8). In its order, or
+# the database reads the whole table where it expects that a good part of it fits; and the jobs by their ids alone, or
+# it reads all that are queued where nothing has told it how many these are.
+_AHEAD = f"""SELECT w.id::text, (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE {_BEFORE}
+      AND a.priority > w.priority ORDER BY a.priority DESC, a.available_at, a.id LIMIT {{most}}) higher)
+    + (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE {_BEFORE}
+      AND a.priority = w.priority AND (a.available_at, a.id) < (w.available_at, w.id)
+      ORDER BY a.priority DESC, a.available_at, a.id LIMIT {{most}}) older)
+    FROM (SELECT id, worker_group, queue, tenant_id, priority, available_at, state, gate
+        FROM jobs_job WHERE id = ANY({{ids}}) OFFSET 0) w WHERE w.state = 'queued' AND w.gate IS NULL"""
 
 
 def seen(job_ids: Collection[str]) -> dict[str, Seen]:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from django.test.utils import setup_databases, teardown_databases
 
 from jobs.services import traffic
 from tests import database as db
+
+
+@pytest.fixture(autouse=True)
+def _no_loop_of_a_browser(request):
+    """Once Chromium runs, Playwright's loop is this thread's until the end: out of sight for tests without a browser."""
+    if "chromium" in request.fixturenames:
+        yield
+        return
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,9 @@ class Hub:
         for word in words:
             id_, _, number = word.partition(":")
             if len(id_) == 32 and number.isdecimal():
-                self._heard[f"{id_[:8]}-{id_[8:12]}-{id_[12:16]}-{id_[16:20]}-{id_[20:]}"] = int(number)
+                id_ = f"{id_[:8]}-{id_[8:12]}-{id_[12:16]}-{id_[16:20]}-{id_[20:]}"
+                # Of two processes the one that wrote first may be heard last.
+                self._heard[id_] = max(int(number), self._heard.get(id_, 0))
         if len(self._heard) > MOST_HEARD:
             self._heard.clear()
             self._resync()

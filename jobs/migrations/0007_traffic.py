@@ -1,4 +1,4 @@
-"""What happened by minute, and paused jobs by their reason."""
+"""What happened by minute."""
 
 import django.contrib.postgres.fields
 from django.db import migrations, models
@@ -37,8 +37,4 @@ class Migration(migrations.Migration):
         # Rows of the present minute are written again and again; with room on their page no index is touched.
         migrations.RunSQL("ALTER TABLE jobs_traffic SET (fillfactor = 50)",
                           "ALTER TABLE jobs_traffic RESET (fillfactor)"),
-        # One index for another: jobs paused for want of a type are still found by it, in the order of their ids.
-        migrations.RemoveIndex("job", "job_unregistered"),
-        migrations.AddIndex("job", models.Index("reason", "id", name="job_paused",
-                                                condition=models.Q(("state", "paused")))),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,11 +9,13 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from jobs import codecs, sightings
+from jobs import sightings
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, JobsError
+from jobs.models import Job
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
+from jobs.pages.payload import edited, pretty
 from jobs.registry import Definition
 from jobs.routing import SYSTEM
 from jobs.services import intake, tenancy
@@ -42,8 +43,7 @@ class Enqueue(Page):
         """Enqueue, and go to the job."""
         said = {name: value.strip() for name, value in request.POST.items() if isinstance(value, str)}
         try:
-            made = intake.enqueue(said.get("type", ""), codecs.parse(said.get("input", ""),
-                                  max_bytes=codecs.MAX_PAYLOAD_BYTES),
+            made = intake.enqueue(said.get("type", ""), edited(said.get("input", ""), self._kept(said.get("like", ""))),
                                   door=Door("console", "user", operator(request)), **_options(said))
         except JobsError as error:
             return self._shown(said, status=400 if isinstance(error, Invalid) else 409, refused=error,
@@ -53,17 +53,26 @@ class Enqueue(Page):
             messages.warning(request, warning["message"])
         return redirect("console:job", pk=made.id)
 
-    def _like(self, name: str) -> dict[str, Any]:
+    def _model(self, name: str) -> Job | None:
+        """The job that another one shall be like, for who may see what went into it."""
         try:
             job = sightings.job(UUID(name))
         except ValueError:
-            return {}
-        if job is None or not self.request.user.has_perm(Permission.VIEW_PAYLOAD.label):
+            return None
+        return job if self.request.user.has_perm(Permission.VIEW_PAYLOAD.label) else None
+
+    def _kept(self, name: str) -> str | None:
+        job = self._model(name)
+        return None if job is None else sightings.payload(job.pk, "input")
+
+    def _like(self, name: str) -> dict[str, Any]:
+        job = self._model(name)
+        if job is None:
             return {}
         text = sightings.payload(job.pk, "input") or "{}"
-        return {"type": job.type, "queue": job.queue, "workspace": job.workspace.slug,
+        return {"like": str(job.pk), "type": job.type, "queue": job.queue, "workspace": job.workspace.slug,
                 "tenant": job.tenant.subject or "", "priority": str(job.priority),
-                "input": json.dumps(json.loads(text), indent=2, ensure_ascii=False) if len(text) <= EDITABLE else "{}"}
+                "input": pretty(text) if len(text) <= EDITABLE else "{}"}
 
     def _shown(self, said: dict[str, Any], status: int = 200, **more: Any) -> HttpResponse:
         context = self.get_context_data(said=said, types=offered(), queues=conf().QUEUES, **more)

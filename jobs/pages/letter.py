@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from django.contrib import messages
@@ -10,13 +9,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from jobs import codecs
 from jobs.conf import registry
 from jobs.errors import Invalid, JobsError, NotFound
 from jobs.models import DeadLetter
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
-from jobs.redaction import REDACTED, restored
 from jobs.services import dead_letters, letters
 from jobs.services.letters import Told
 
@@ -80,7 +77,7 @@ class Answer(Letter):
             if self.verb == "requeue" and "input" in request.POST:
                 _check(request, Permission.VIEW_PAYLOAD)
                 said["edited"] = request.POST["input"]
-                more["input"] = _edited(letter, request.POST["input"])
+                more["input"] = edited(request.POST["input"], letter.job.input)
             getattr(dead_letters, self.verb)(letter, by=operator(request), reason=reason, **more)
         except JobsError as error:
             return self.shown(pk, status_of(error), refused=error, faults=getattr(error, "faults", []),
@@ -88,20 +85,6 @@ class Answer(Letter):
         done = "The job waits again: it is requeued." if self.verb == "requeue" else "The letter is discarded."
         messages.success(request, done)
         return redirect("console:letter", pk=pk)
-
-
-def _edited(letter: DeadLetter, text: str) -> Any:
-    """The input that somebody means who saw it without its secrets. Raises Invalid."""
-    said = codecs.parse(text, max_bytes=codecs.MAX_PAYLOAD_BYTES)
-    try:
-        kept = json.loads(letter.job.input)
-    except ValueError:
-        kept = None
-    try:
-        return restored(said, kept)
-    except ValueError:
-        raise Invalid(f"Write out each {REDACTED} that is new, or has moved: what it stands for is not known.",
-                      field="input", code="left_out") from None
 
 
 def _check(request: HttpRequest, permission: Permission) -> None:

@@ -9,10 +9,11 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse
 
-from jobs import sightings
+from jobs import codecs, sightings
+from jobs.errors import Invalid
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page
-from jobs.redaction import whole
+from jobs.redaction import REDACTED, restored, whole
 
 SHOWN = 64 * 1024
 # Beyond this a page that moves does not read it at all.
@@ -47,6 +48,20 @@ def pretty(text: str) -> str:
     except (ValueError, RecursionError):
         return "(it cannot be read as JSON)"
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def edited(text: str, stored: str | None) -> Any:
+    """The JSON that somebody means who saw `stored` without its secrets. Raises Invalid."""
+    said = codecs.parse(text, max_bytes=codecs.MAX_PAYLOAD_BYTES)
+    try:
+        kept = json.loads(stored or "null")
+    except ValueError:
+        kept = None
+    try:
+        return restored(said, kept)
+    except ValueError:
+        raise Invalid(f"Write out each {REDACTED} that is new, or has moved: what it stands for is not known.",
+                      field="input", code="left_out") from None
 
 
 class Download(Page):

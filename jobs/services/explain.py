@@ -82,7 +82,14 @@ def _broken(job: Job, written: list[Receipt]) -> str | None:
         view = fold(told)
     except BrokenHistory as error:
         return str(error)
+    if has_more(job):
+        return f"there are receipts after number {job.number} that the job does not know of"
     return None if view is not None and view.state == job.state else "the receipts tell another state than the row"
+
+
+def has_more(job: Job) -> bool:
+    """Whether there are receipts behind the last one of the job, both as of this statement."""
+    return Receipt.objects.filter(job_id=job.pk, number__gt=Job.objects.filter(pk=job.pk).values("number")).exists()
 
 
 # --- receipts in words ---------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ from jobs.store.sql import ALIAS, run, sqlstate
 
 PATIENCE_MS = 3_000
 FRESH_S = 1.0
+# Else everybody would wait in turn for a database that is silent.
+WAITS_S = 5.0
 # Claims of so many minutes ago, and nothing settled since: handlers that hang, or runners that only claim.
 STALL_MINUTES, STALL_AFTER = 10, 3
 PACE_MINUTES = 5
@@ -105,11 +107,15 @@ class Look:
         self._at = 0.0
 
     def __call__(self) -> Overview:
-        """The overview. Raises TooSlow."""
-        with self._lock:
+        """The overview. Raises TooSlow, also where the one who looks does not come back."""
+        if not self._lock.acquire(timeout=WAITS_S):
+            raise TooSlow()
+        try:
             if self._seen is None or clock.monotonic() - self._at > FRESH_S:
                 self._seen, self._at = _patiently(), clock.monotonic()
             return self._seen
+        finally:
+            self._lock.release()
 
 
 look = Look()

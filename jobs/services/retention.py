@@ -68,7 +68,8 @@ class Retention:
 
     def _letters(self, known: list[Keep], limit: int) -> int:
         past, on = erase.answered(known, self._letter, limit, self._batch)
-        return on if self._delete(past, erase.letters) else self._letter
+        # Not 0, which would be the end of a pass: the next one would begin with whole batches again.
+        return on if self._delete(past, erase.letters) else self._letter or -1
 
     def _delete(self, past: Sequence[T], work: Callable[[Sequence[T]], object]) -> bool:
         """All in one transaction, or in parts where some cannot go: they hold up nobody. False: too many at once."""

@@ -107,6 +107,8 @@ def _check(job: Job, rows: list[Receipt], prev: bytes, first: int, last: int) ->
         raise BrokenHistory(f"receipt {facts[-1].number + 1} is not there", facts[-1].number + 1)
     if last == job.number and head != bytes(job.head):
         raise BrokenHistory("the last receipt is not the one that the job names", last)
+    if last == job.number and explain.has_more(job):
+        raise BrokenHistory(f"there are receipts after number {last} that the job does not know of", last + 1)
     if first == 1 and last == job.number:
         view = fold(facts)
         if view is None or view.state != job.state:

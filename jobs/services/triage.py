@@ -200,8 +200,6 @@ class Triage:
         answer = BulkAnswer.objects.filter(pk=pk, ended_at=None).first()
         if answer is None or not self._may_go(answer):
             return False
-        if answer.canary and answer.canary_letter is None:
-            limit = 1
         limit = min(limit, self._sizes.get(pk, BATCH), self._room(answer, limit))
         if limit < 1:
             return False
@@ -278,6 +276,11 @@ def _batch(pk: int, limit: int, leave: str | None = None) -> int | None:
     answer = BulkAnswer.objects.filter(pk=pk, ended_at=None).first()
     if answer is None:
         return None
+    if answer.canary and answer.going_at is None:
+        # Looked at again: another process may have sent one meanwhile.
+        if answer.canary_letter is not None:
+            return 0
+        limit = 1
     found = matching.oldest(match_of(answer), answer.after, limit)
     done, skipped = _answer(answer, found) if leave is None else ([], Counter({leave: len(found)}))
     after = found[-1] if found else answer.after

@@ -41,7 +41,8 @@ _OWN = f"""SELECT me.worker_group, me.queue, me.tenant_id,
         + (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
             AND job.priority = me.priority AND (job.available_at, job.id) < (me.available_at, me.id)
             {_IN_ORDER} LIMIT {CAP}) earlier)
-    FROM jobs_job me WHERE me.id = %s::uuid AND me.state = 'queued' AND me.gate IS NULL"""
+    FROM (SELECT id, worker_group, queue, tenant_id, priority, available_at, state, gate FROM jobs_job
+        WHERE id = %s::uuid OFFSET 0) me WHERE me.state = 'queued' AND me.gate IS NULL"""
 # Every tenant in the rotation has as many turns before a tenant's n-th job as that has itself: n at the most.
 _OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
         SELECT DISTINCT line.tenant_id, line.worker_group, line.queue FROM (

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from jobs import meters
@@ -60,7 +60,7 @@ class Written(NamedTuple):
     ran_us: int
 
 
-_PAIR = attrgetter("worker_group", "queue")
+_PAIR = itemgetter(Written._fields.index("worker_group"), Written._fields.index("queue"))
 _RAN = Written._fields.index("ran_us")
 
 

@@ -15,7 +15,7 @@ from jobs import clock
 # For threads that are ending by themselves, such as those of an executor that has been shut down.
 ENDING_S = 0.1
 # Ours, for good, whichever job was the first that they were needed for.
-OWN = frozenset({"jobs-wake", "jobs-traffic"})
+OWN = frozenset({"jobs-wake", "jobs-news", "jobs-traffic"})
 _NUMBERS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -88,6 +90,54 @@ def test_a_flood_keeps_no_more_than_can_be_told(monkeypatch):
     said = told(monkeypatch)
     reporter._send()
     assert said == ["*"]
+
+
+FORKED = """
+import os, warnings
+warnings.simplefilter("ignore")
+from jobs.publish import _reporter as reporter
+reporter._queue.append(([], {1}))
+reporter._lock.acquire()
+if not (pid := os.fork()):
+    os._exit(0 if reporter._lock.acquire(timeout=5) and not reporter._queue else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_forked_process_has_locks_and_news_of_its_own():
+    """What a thread of the other process held at the fork is never given back; its news it tells itself."""
+    done = subprocess.run([sys.executable, "-c", FORKED], cwd=REPOSITORY, env=environment(), capture_output=True,
+                          text=True, timeout=60)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+def test_a_short_process_ends_when_all_was_sent_and_not_before(monkeypatch):
+    """Also what came while the thread was sending."""
+    said, reporter = told(monkeypatch), publish._Reporter()
+    reporter.ask = lambda: None
+    reporter._pid = os.getpid()
+    reporter.add([(ids(1)[0], 1, State.QUEUED)], {1})
+    begun = time.monotonic()
+    reporter.finish(0.05)
+    assert time.monotonic() - begun >= 0.05
+    reporter._send()
+    reporter.finish(60.0)
+    assert len(said) == 1
+    assert time.monotonic() - begun < 30.0
+
+
+def test_of_two_processes_the_later_number_counts():
+    """The one that wrote first may be heard last; a follower that has read further than what it hears reads nothing."""
+    hub = Hub()
+    job_id = uuid.uuid4()
+    hub.hear(f"{job_id.hex}:2")
+    hub.hear(f"{job_id.hex}:1")
+    assert hub._heard == {str(job_id): 2}
+
+
+def test_who_brings_news_into_a_layer_keeps_nobody_from_preparing():
+    """Its session lock is held for as long as somebody follows: `up` must not wait for it."""
+    assert bridge.LAYER_LOCK != preparing._LOCK
 
 
 def test_news_that_could_not_be_sent_goes_with_the_next(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -70,6 +71,19 @@ def test_one_like_another_takes_the_right_to_see_inputs(client, driver):
     assert re.search(r'<option value="echo" selected', page)
     for nothing in ("x", "00000000-0000-7000-8000-000000000000"):
         assert client.get(f"/jobs/new/?like={nothing}").status_code == 200
+
+
+def test_a_secret_of_the_other_job_is_not_shown_and_goes_along(client, form, driver):
+    """A64: left as it was shown it is the other job's; without another job it stands for nothing."""
+    job_id = driver.enqueue("opaque", {"db_password": "hunter2", "n": 1})
+    page = client.get(f"/jobs/new/?like={job_id}").content.decode()
+    assert "hunter2" not in page
+    assert "[redacted]" in page
+    said = {"type": "opaque", "input": '{"db_password": "[redacted]", "n": 2}'}
+    assert form(**said).status_code == 400
+    made = form(**said, like=job_id)
+    assert made.status_code == 302
+    assert json.loads(Job.objects.latest("pk").input) == {"db_password": "hunter2", "n": 2}
 
 
 def test_who_may_not_enqueue_is_refused_and_sees_no_button(client, driver):

@@ -10,13 +10,14 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.auth.models import Permission
 
+from jobs import selectors
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
-from jobs.services import cancellation, dead_letters, progress, tenancy, timeline
+from jobs.services import cancellation, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
-from jobs.store.sql import _cursor, chain_hash
+from jobs.store.sql import _cursor, array, chain_hash
 from tests import database
 from tests.driver import claimer
 from tests.making import in_state, limit
@@ -223,6 +224,8 @@ def test_a_very_long_history_shows_its_beginning_and_its_end_and_the_rest_by_pag
     ("DELETE FROM jobs_receipt WHERE number = 2", 2, "broken prev"),
     ("DELETE FROM jobs_receipt WHERE number = 4", 4, "is not there"),
     ("DELETE FROM jobs_receipt", 1, "is not there"),
+    ("INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash) SELECT job_id, number + 1, kind, at, body, hash"
+     " FROM jobs_receipt WHERE number = 4", 5, "that the job does not know of"),
     ("UPDATE jobs_job SET head = '\\x00'", 4, "is not the one that the job names"),
     ("UPDATE jobs_job SET state = 'cancelled', ended_at = jobs_now()", 4, "another state than the row"),
 ])
@@ -237,6 +240,7 @@ def test_a_chain_that_does_not_hold_is_said_in_red_with_what_it_means(seen, driv
     assert "The history of this job does not hold" in page
     assert why in page
     assert f"broken at {number}" in page
+    assert explain.story(Job.objects.get(pk=pk)).broken is not None
     assert f"manage.py explain {pk}" in page
     assert "chain holds" not in page
 
@@ -440,6 +444,30 @@ def test_a_position_costs_the_same_behind_any_backlog(driver):
     assert plan.count("using job_claim on jobs_job job") == 2, plan
     assert "Seq Scan" not in plan
     assert "Rows Removed" not in plan
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+def test_places_of_followed_jobs_cost_the_same_behind_any_backlog(driver, analysed):
+    """C8: asked each second for all that are followed, whatever the database knows of its tables."""
+    tenant = tenancy.tenant(tenancy.workspace(), "big", make=True).pk
+    noise.execute("ALTER TABLE jobs_job SET (autovacuum_enabled = false)")
+    try:
+        first = driver.enqueue("echo", tenant="big", priority=1)
+        noise.jobs(20_000, tenancy.workspace().pk, tenant, state="completed", ended="jobs_now()")
+        noise.jobs(10_000, tenancy.workspace().pk, tenant)
+        last = driver.enqueue("echo", tenant="big", priority=-1)
+        if analysed:
+            noise.execute("ANALYZE jobs_job")
+        assert selectors.positions([first, last]) == {first: 1, last: None}
+        sql = selectors._AHEAD.format(most=selectors.MOST_AHEAD, ids=array("uuid"))
+        with _cursor() as cursor:
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + sql, [first])
+            plan = "\n".join(line for line, in cursor.fetchall())
+    finally:
+        noise.execute("ALTER TABLE jobs_job RESET (autovacuum_enabled)")
+    assert "Seq Scan" not in plan
+    assert "using jobs_job_pkey on jobs_job" in plan
+    assert plan.count("using job_claim on jobs_job a") == 2, plan
 
 
 # --- whatever anybody wrote ----------------------------------------------------------------------------------------

@@ -390,6 +390,17 @@ def test_a_canary_that_fails_again_ends_it(driver: Driver) -> None:
     assert matching.count(Match()) == 5
 
 
+def test_two_leaders_send_one_canary(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that was handed over late: what the other one has sent meanwhile is looked at under the lock."""
+    failed(driver, 5)
+    answer, first, second = begin(pace=Pace(canary=True)), Triage(), Triage()
+    monkeypatch.setattr(second, "_may_go", lambda found: first.carry_on(answer.pk))
+    assert second.carry_on(answer.pk)
+    answer.refresh_from_db()
+    assert (answer.done, answer.end) == (1, None)
+    assert matching.count(Match()) == 4
+
+
 def test_the_canary_is_the_first_that_can_start_and_may_be_passed_over_by_hand(driver: Driver) -> None:
     """A letter that is skipped tells nothing; a person may send the rest before the canary's end."""
     gone = failed(driver)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from django.db import connection
@@ -50,3 +51,43 @@ def test_a_migration_that_makes_no_tables_makes_no_defaults(database: None) -> N
                 cursor.execute(f"DROP DATABASE IF EXISTS {name}")
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split("\n") == ["0", "1 1", "1 1", ""]
+
+
+BESIDE = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "jobsite.settings"
+from django.conf import settings
+settings.DATABASES["default"] = {**settings.DATABASES["default"], "NAME": sys.argv[1]}
+import django; django.setup()
+from django.core.management import call_command
+from django.db import connection
+call_command("migrate", verbosity=0)
+call_command("migrate", "jobs", "0008", verbosity=0)
+with connection.cursor() as cursor:
+    # Of an earlier try that was broken off.
+    cursor.execute("CREATE INDEX job_paused ON jobs_job (id)")
+call_command("migrate", "jobs", verbosity=0)
+with connection.cursor() as cursor:
+    cursor.execute("SELECT indexdef FROM pg_indexes WHERE indexname IN ('job_paused', 'job_unregistered')")
+    print(cursor.fetchall())
+"""
+
+
+def test_an_index_of_jobs_is_built_beside_those_who_write_and_a_broken_try_is_begun_anew(database: None) -> None:
+    """E2: a rolling deployment stops nobody."""
+    migration = import_module("jobs.migrations.0009_paused")
+    assert not migration.Migration.atomic
+    assert all("CONCURRENTLY" in sql for sql in (*migration.PAUSED, *migration.UNREGISTERED))
+    name = NAMES[0]
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+        cursor.execute(f"CREATE DATABASE {name}")
+    try:
+        done = subprocess.run([sys.executable, "-c", BESIDE, name], cwd=ROOT, capture_output=True, text=True,
+                              timeout=120)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("CREATE INDEX") == 1
+    assert "(reason, id) WHERE" in done.stdout
