@@ -12,13 +12,15 @@ from tests import database as db
 
 
 @pytest.fixture(autouse=True)
-def _no_loop_of_a_browser(request):
-    """Once Chromium runs, Playwright's loop is this thread's until the end: out of sight for tests without a browser."""
-    if "chromium" in request.fixturenames:
-        yield
-        return
-    loop = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
+def _loop_of_the_browser(request, monkeypatch):
+    """Once Chromium runs, Playwright's loop is this thread's to the end.
+
+    Django must not take that for an async view, and tests without a browser must not see it.
+    """
+    loop, browser = asyncio._get_running_loop(), "chromium" in request.fixturenames
+    if browser:
+        monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    asyncio._set_running_loop(loop if browser else None)
     yield
     asyncio._set_running_loop(loop)
 

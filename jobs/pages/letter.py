@@ -14,6 +14,7 @@ from jobs.errors import Invalid, JobsError, NotFound
 from jobs.models import DeadLetter
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
+from jobs.pages.payload import edited
 from jobs.services import dead_letters, letters
 from jobs.services.letters import Told
 

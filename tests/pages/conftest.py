@@ -12,8 +12,6 @@ from tests.pages.people import person
 from tests.pages.site import Console, serving
 from tests.plugin import skip
 
-# Playwright's own loop runs in the thread of a browser's test; Django must not take that for an async view.
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

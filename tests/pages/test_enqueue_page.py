@@ -75,11 +75,11 @@ def test_one_like_another_takes_the_right_to_see_inputs(client, driver):
 
 def test_a_secret_of_the_other_job_is_not_shown_and_goes_along(client, form, driver):
     """A64: left as it was shown it is the other job's; without another job it stands for nothing."""
-    job_id = driver.enqueue("opaque", {"db_password": "hunter2", "n": 1})
+    job_id = driver.enqueue("outside", {"db_password": "hunter2", "n": 1})
     page = client.get(f"/jobs/new/?like={job_id}").content.decode()
     assert "hunter2" not in page
     assert "[redacted]" in page
-    said = {"type": "opaque", "input": '{"db_password": "[redacted]", "n": 2}'}
+    said = {"type": "outside", "input": '{"db_password": "[redacted]", "n": 2}'}
     assert form(**said).status_code == 400
     made = form(**said, like=job_id)
     assert made.status_code == 302
