@@ -262,6 +262,8 @@ LOGGING: dict[str, Any] = {
         "django.template": {"level": "INFO"},
         # What was refused is in the request's own line.
         "django.request": {"level": "ERROR"},
+        # A stranger's scan is no trouble of ours; its line says 400.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
         "django.channels.server": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},

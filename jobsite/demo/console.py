@@ -17,6 +17,8 @@ from jobsite.up import preparing, site
 
 HOST: Final = "127.0.0.1"
 LOGIN: Final = "demo"
+# No address anywhere: it tells the demo's own account from somebody's that is called the same.
+MARK: Final = "demo@jobsite.invalid"
 LOG_TAIL: Final = 12
 
 
@@ -55,10 +57,11 @@ class Console:
 
     def welcome(self) -> Iterator[str]:
         """How to sign in: on a machine of one's own by a login of the demo's, which gets a new password each time."""
-        if settings.PRODUCTION:
+        password = None if settings.PRODUCTION else preparing.renew_login(LOGIN, MARK)
+        if password is None:
             yield "Sign in with an account of this site."
         else:
-            yield f"Sign in as {LOGIN} with the password {preparing.renew_login(LOGIN)}"
+            yield f"Sign in as {LOGIN} with the password {password}"
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_TAIL:])

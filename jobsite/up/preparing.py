@@ -45,10 +45,16 @@ def _nobody_can_sign_in() -> bool:
     return not get_user_model()._default_manager.exists()
 
 
-def renew_login(name: str) -> str:
-    """An administrator of this name with a new random password, which is stored nowhere but as its hash."""
+def renew_login(name: str, mark: str = "") -> str | None:
+    """An administrator of this name with a new random password, which is stored nowhere but as its hash.
+
+    `mark` is the e-mail address that tells our account from one of the same name that is somebody's: None, then, and
+    that one is left alone.
+    """
     password = secrets.token_urlsafe(15)
-    user, _ = get_user_model()._default_manager.get_or_create(username=name)
+    user, made = get_user_model()._default_manager.get_or_create(username=name, defaults={"email": mark})
+    if not made and user.email != mark:
+        return None
     user.is_staff = user.is_superuser = user.is_active = True
     user.set_password(password)
     user.save()

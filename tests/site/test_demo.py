@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import connection
 
 from jobsite import cli
 from jobsite.demo import proof
+from jobsite.demo.console import Console
 from jobsite.demo.screen import printable
 from tests.site.own import Visitor, ask, gone
 
@@ -181,3 +183,18 @@ def test_a_name_of_a_file_cannot_command_the_terminal() -> None:
 def test_the_command_line_knows_which_commands_need_a_database(line: str, needs: bool) -> None:
     """The embedded server is started for these alone, once Django has found the command."""
     assert cli.needs_database(["manage.py", *line.split()]) is needs
+
+
+def test_an_account_of_somebodys_that_is_called_demo_is_left_alone(database):
+    """Its password stays; the demo's own gets a new one each time."""
+    somebody = get_user_model().objects.create_user("demo", "ann@example.org", "hers")
+    said = list(Console(Path("log")).welcome())
+    somebody.refresh_from_db()
+    assert said == ["Sign in with an account of this site."]
+    assert somebody.check_password("hers")
+    assert not somebody.is_superuser
+    somebody.delete()
+    first, second = (next(iter(Console(Path("log")).welcome())) for _ in range(2))
+    assert first.startswith("Sign in as demo")
+    assert first != second
+    get_user_model().objects.all().delete()
