@@ -12,7 +12,16 @@ from tests.pages.people import person
 from tests.pages.site import Console, serving
 from tests.plugin import skip
 
+HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process has the browser and the server that it looks at: four of each would starve one another."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and "served" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(scope="session")

@@ -29,10 +29,10 @@ def _answer(route):
     route.fulfill(response=answer, headers={**answer.headers, "content-security-policy": POLICY})
 
 
-@pytest.fixture(params=["light", "dark"])
-def strict(request, served, chromium, operator):
-    """The operator's browser in each theme; what the policy stops fails the test."""
-    opened = Console(chromium, served, color_scheme=request.param)
+@pytest.fixture
+def strict(served, chromium, operator):
+    """The operator's browser; what the policy stops fails the test."""
+    opened = Console(chromium, served)
     opened.context.add_init_script(TELL)
     opened.context.route("**/*", _answer)
     opened.sign_in(operator)
