@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from django.test.utils import setup_databases, teardown_databases
 
 from jobs.services import traffic
 from tests import database as db
+
+# Tests of these wait for processes more than they compute.
+WAITING = ("worker", "site", "crash")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the modules that wait evenly among those that compute, so that four at once keep the processors busy."""
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    places: dict[Path, float] = {}
+    for waiting in (True, False):
+        mine = [path for path in modules if (path.parent.name in WAITING) is waiting]
+        total, before = sum(len(modules[path]) for path in mine), 0
+        for path in mine:
+            places[path] = before / total
+            before += len(modules[path])
+    items[:] = [item for path in sorted(modules, key=places.__getitem__) for item in modules[path]]
 
 
 @pytest.fixture(autouse=True)
