@@ -30,7 +30,7 @@ MOST_TENANTS = 1_000
 EVERYBODY = "*"
 # A flood tells nobody more than that there is one: a worker that drains has better to do.
 CALM_S, FLOOD_S = 0.05, 0.25
-RETRY_S = 1.0
+RETRY_S = 5.0
 Hook = Callable[[Sequence["News"]], None]
 News = tuple[str, int, State]  # job id, receipt number, state
 # Something to claim, or a claim that may be void: both are news for workers.

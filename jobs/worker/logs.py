@@ -109,9 +109,14 @@ def logging_to(output: Writer) -> Iterator[None]:
         handler.addFilter(complete)
     for handler in added:
         root.addHandler(handler)
+    # Each try of each thread would be a line, beside the worker's own word about the database.
+    pool = logging.getLogger("psycopg.pool")
+    loud = pool.level
+    pool.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        pool.setLevel(loud)
         for handler in added:
             root.removeHandler(handler)
         # Where they stood: before those that came later.

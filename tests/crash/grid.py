@@ -82,7 +82,8 @@ CELLS: list[Cell] = [
            {"kill": "failed", "raise": "failed", "drop": "failed", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
     # --- a bulk answer; another process carries it on, and what it counted is what it did ---
     *_each("bulk.written", "bulk", "quick",
-           {"kill": "failed", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
+           # Undone with the process; but a worker of another cell may have carried it on already.
+           {"kill": "", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
     *_each("bulk.committed", "bulk", "quick", dict.fromkeys(FAULTS, "queued"), outcomes=FAILED, starts=(2,)),
     # --- the duties; a batch that fails is done one by one, on another connection where one was lost ---
     *_each("recovery.found", "recover", "quick",

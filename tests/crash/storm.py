@@ -133,7 +133,8 @@ class Storm:
         found += [f"a job that is {mode} ended {states.get(id_)} ({id_})" for id_, mode in self.modes.items()
                   if states.get(id_) != END_OF[mode]]
         for worker in self.workers:
-            if worker.returncode != 0:
+            # One that was only just starting has nothing in its hands and no handler yet.
+            if worker.returncode not in (0, -signal.SIGTERM):
                 found.append(f"a drained worker ended with {worker.returncode}")
         return found
 

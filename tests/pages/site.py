@@ -33,7 +33,8 @@ def server(*, port: int = 0, **environment: str) -> Iterator[tuple[int, subproce
         port = probe.getsockname()[1]
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
-        env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        env={**os.environ, "PGAPPNAME": "served", **environment},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         _await(server, port)
         yield port, server

@@ -78,7 +78,7 @@ def test_an_index_of_jobs_is_built_beside_those_who_write_and_a_broken_try_is_be
     migration = import_module("jobs.migrations.0009_paused")
     assert not migration.Migration.atomic
     assert all("CONCURRENTLY" in sql for sql in (*migration.PAUSED, *migration.UNREGISTERED))
-    name = NAMES[0]
+    name = "jobs_scratch_index"
     with connection.cursor() as cursor:
         cursor.execute(f"DROP DATABASE IF EXISTS {name}")
         cursor.execute(f"CREATE DATABASE {name}")
