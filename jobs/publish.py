@@ -83,6 +83,18 @@ def _tell(news: Sequence[News]) -> None:
             log.exception("an after-commit hook failed; the move stands")
 
 
+def give_back() -> None:
+    """Give this thread's connection back to the pool, but for one that was made while the server took no writes.
+
+    That one stays read-only for life, and would be handed to a handler long after the server writes again.
+    """
+    here = connections["default"]
+    raw = here.connection
+    if raw is not None and not raw.closed and raw.info.parameter_status("default_transaction_read_only") == "on":
+        raw.close()
+    here.close()
+
+
 class _Sender:
     """Sends at once, then at most once an interval, from a thread of its own, in autocommit."""
 
@@ -129,7 +141,7 @@ class _Sender:
                 with connection.cursor() as cursor:
                     cursor.execute(sql, params or None)
             finally:
-                connection.close()
+                give_back()
         except Exception:
             # A hint only: others poll anyway. This thread must go on, or the process would never tell anyone again.
             log.debug("a notification was lost", exc_info=True)

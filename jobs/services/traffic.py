@@ -13,7 +13,7 @@ import threading
 
 from django.db import connections, transaction
 
-from jobs import clock
+from jobs import clock, publish
 from jobs.meters import Pair, Vector, here
 from jobs.store import traffic
 from jobs.store.sql import ALIAS, run
@@ -62,7 +62,7 @@ class Flusher:
                 try:
                     self.flush()
                 finally:
-                    connections[ALIAS].close()
+                    publish.give_back()
             except Exception:
                 # Kept, and tried again: this thread must go on, or the process would be silent from here on.
                 log.debug("counts could not be flushed and are kept", exc_info=True)
