@@ -120,6 +120,7 @@ def test_what_is_rolled_back_is_not_counted(database):
 
 def test_flushes_at_the_same_time_add_up_and_never_deadlock(database):
     """Sums are exact, whatever the order of the pairs in the flushes."""
+    begin()
     pairs = [(f"group{g}", f"queue{q}") for g in range(5) for q in range(4)]
     faults: list[BaseException] = []
 
