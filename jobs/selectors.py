@@ -22,7 +22,8 @@ from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
-from jobs.store.sql import ALIAS, array, packed, rows, run, sqlstate
+from jobs.store import position
+from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
@@ -298,19 +299,6 @@ class Seen(NamedTuple):
 
 
 _SEEN = ("pk", "tenant_id", "worker_group", "state", "revision", "number")
-MOST_AHEAD = 500
-_BEFORE = ("a.worker_group = w.worker_group AND a.queue = w.queue AND a.tenant_id = w.tenant_id"
-           " AND a.state = 'queued' AND a.gate IS NULL")
-# Two ranges of the claim's index, each read up to the limit: what comes behind is not looked at (C8). In its order, or
-# the database reads the whole table where it expects that a good part of it fits; and the jobs by their ids alone, or
-# it reads all that are queued where nothing has told it how many these are.
-_AHEAD = f"""SELECT w.id::text, (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE {_BEFORE}
-      AND a.priority > w.priority ORDER BY a.priority DESC, a.available_at, a.id LIMIT {{most}}) higher)
-    + (SELECT count(*) FROM (SELECT 1 FROM jobs_job a WHERE {_BEFORE}
-      AND a.priority = w.priority AND (a.available_at, a.id) < (w.available_at, w.id)
-      ORDER BY a.priority DESC, a.available_at, a.id LIMIT {{most}}) older)
-    FROM (SELECT id, worker_group, queue, tenant_id, priority, available_at, state, gate
-        FROM jobs_job WHERE id = ANY({{ids}}) OFFSET 0) w WHERE w.state = 'queued' AND w.gate IS NULL"""
 
 
 def seen(job_ids: Collection[str]) -> dict[str, Seen]:
@@ -320,9 +308,8 @@ def seen(job_ids: Collection[str]) -> dict[str, Seen]:
 
 
 def positions(job_ids: Collection[str]) -> dict[str, int | None]:
-    """The place of each of these jobs in its own tenant's queue, 1 = next; None behind more than MOST_AHEAD (C8).
+    """The place of each of these jobs in its own tenant's queue, 1 = next; None behind `position.CAP` or more (C8).
 
     Only queued jobs that could be claimed have one.
     """
-    found = rows(_AHEAD.format(most=MOST_AHEAD, ids=array("uuid")), [packed(job_ids)])
-    return {id_: ahead + 1 if ahead < MOST_AHEAD else None for id_, ahead in found}
+    return {place.id: place.before + 1 if place.before < position.CAP else None for place in position.places(job_ids)}

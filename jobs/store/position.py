@@ -6,9 +6,10 @@ nothing and promises nothing: turns go on while it is read.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from jobs.store.sql import rows
+from jobs.store.sql import array, joining, packed, rows, run
 
 CAP = 1_000
 
@@ -30,19 +31,31 @@ class Position(NamedTuple):
         return self.ahead >= CAP
 
 
+class Place(NamedTuple):
+    """Where a claimable job stands in its tenant's queue: so many go `before` it, CAP where there are more."""
+
+    id: str
+    worker_group: str
+    queue: str
+    tenant_id: int
+    before: int
+
+
 _MINE = ("job.state = 'queued' AND job.gate IS NULL AND job.worker_group = me.worker_group AND job.queue = me.queue"
          " AND job.tenant_id = {tenant}")
-# Else the database reads the whole table where it expects that a good part of it fits.
+# In the order of the claim's index, and without leave to sort: where statistics are of a small table or none, bringing
+# all that a tenant ever had and sorting it looks as cheap.
+UNSORTED = "SET LOCAL enable_sort = off"
 _IN_ORDER = "ORDER BY job.priority DESC, job.available_at, job.id"
 # Two ranges of the index, since a condition with OR would read the tenant's whole backlog.
-_OWN = f"""SELECT me.worker_group, me.queue, me.tenant_id,
-        (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
+_OWN = f"""SELECT me.id::text, me.worker_group, me.queue, me.tenant_id,
+        least({CAP}, (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
             AND job.priority > me.priority {_IN_ORDER} LIMIT {CAP}) higher)
         + (SELECT count(*) FROM (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
             AND job.priority = me.priority AND (job.available_at, job.id) < (me.available_at, me.id)
-            {_IN_ORDER} LIMIT {CAP}) earlier)
+            {_IN_ORDER} LIMIT {CAP}) earlier))
     FROM (SELECT id, worker_group, queue, tenant_id, priority, available_at, state, gate FROM jobs_job
-        WHERE id = %s::uuid OFFSET 0) me WHERE me.state = 'queued' AND me.gate IS NULL"""
+        WHERE id = ANY({array('uuid')}) OFFSET 0) me WHERE me.state = 'queued' AND me.gate IS NULL"""
 # Every tenant in the rotation has as many turns before a tenant's n-th job as that has itself: n at the most.
 _OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
         SELECT DISTINCT line.tenant_id, line.worker_group, line.queue FROM (
@@ -52,12 +65,18 @@ _OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
         AND me.tenant_id <> %s {_IN_ORDER} LIMIT %s) turns LIMIT {CAP}) x"""
 
 
+def places(job_ids: Collection[str]) -> list[Place]:
+    """The places of those that are claimable, in one look for all of them."""
+    with joining():
+        run(UNSORTED)
+        found = [Place._make(row) for row in rows(_OWN, [packed(job_ids)])]
+        run("SET LOCAL enable_sort TO DEFAULT")
+    return found
+
+
 def of(job_id: str) -> Position | None:
     """The position of a job; None for one that is not claimable."""
-    found = rows(_OWN, [job_id])
-    if not found:
-        return None
-    worker_group, queue, tenant_id, before = found[0]
-    before = min(before, CAP)
-    others = rows(_OTHERS, [worker_group, queue, tenant_id, before + 1])[0][0]
-    return Position(before + 1, min(before + others, CAP))
+    for place in places([job_id]):
+        others = rows(_OTHERS, [place.worker_group, place.queue, place.tenant_id, place.before + 1])[0][0]
+        return Position(place.before + 1, min(place.before + others, CAP))
+    return None

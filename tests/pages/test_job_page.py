@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import Permission
+from django.db import transaction
 
 from jobs import selectors
 from jobs.conf import registry
@@ -17,7 +18,7 @@ from jobs.pages import drawing, payload
 from jobs.services import cancellation, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
-from jobs.store.sql import _cursor, array, chain_hash
+from jobs.store.sql import _cursor, chain_hash, packed
 from tests import database
 from tests.driver import claimer
 from tests.making import in_state, limit
@@ -428,44 +429,41 @@ def test_a_position_is_the_claim_s_own_order(driver):
     assert position.of(str(uuid.uuid4())) is None
 
 
-def test_a_position_costs_the_same_behind_any_backlog(driver):
-    """C6: counted up to a cap by index ranges, whatever waits before and behind."""
-    tenant = tenancy.tenant(tenancy.workspace(), "big", make=True).pk
-    first = driver.enqueue("echo", tenant="big", priority=1)
-    noise.jobs(30_000, tenancy.workspace().pk, tenant)
-    last = driver.enqueue("echo", tenant="big", priority=-1)
-    noise.execute("ANALYZE jobs_job")
-    assert position.of(first).own == 1
-    assert position.of(last) == position.Position(position.CAP + 1, position.CAP)
-    assert position.of(last).own_capped
-    with _cursor() as cursor:
-        cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + position._OWN, [first])
-        plan = "\n".join(line for line, in cursor.fetchall())
-    assert plan.count("using job_claim on jobs_job job") == 2, plan
-    assert "Seq Scan" not in plan
-    assert "Rows Removed" not in plan
-
-
-def test_places_of_followed_jobs_cost_the_same_behind_any_backlog(driver):
-    """C8: asked each second for all that are followed."""
+@pytest.mark.parametrize("statistics", ["earlier", "of a small table", "right"])
+def test_a_position_costs_the_same_behind_any_backlog(driver, statistics):
+    """C6, C8: counted up to a cap by index ranges, whatever waits before and behind and the database knows of it."""
     tenant = tenancy.tenant(tenancy.workspace(), "big", make=True).pk
     noise.execute("ALTER TABLE jobs_job SET (autovacuum_enabled = false)")
     try:
         first = driver.enqueue("echo", tenant="big", priority=1)
+        if statistics == "of a small table":
+            noise.execute("ANALYZE jobs_job")
         noise.jobs(20_000, tenancy.workspace().pk, tenant, state="completed", ended="jobs_now()")
         noise.jobs(10_000, tenancy.workspace().pk, tenant)
         last = driver.enqueue("echo", tenant="big", priority=-1)
-        noise.execute("ANALYZE jobs_job")
+        if statistics == "right":
+            noise.execute("ANALYZE jobs_job")
         assert selectors.positions([first, last]) == {first: 1, last: None}
-        sql = selectors._AHEAD.format(most=selectors.MOST_AHEAD, ids=array("uuid"))
-        with _cursor() as cursor:
-            cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + sql, [first])
+        assert position.of(first).own == 1
+        assert position.of(last) == position.Position(position.CAP + 1, position.CAP)
+        assert position.of(last).own_capped
+        with transaction.atomic(), _cursor() as cursor:
+            cursor.execute(position.UNSORTED)
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + position._OWN, [packed([last])])
             plan = "\n".join(line for line, in cursor.fetchall())
     finally:
         noise.execute("ALTER TABLE jobs_job RESET (autovacuum_enabled)")
-    assert "Seq Scan" not in plan
+    assert plan.count("using job_claim on jobs_job job") == 2, plan
     assert "using jobs_job_pkey on jobs_job" in plan
-    assert plan.count("using job_claim on jobs_job a") == 2, plan
+    assert "Seq Scan" not in plan
+    assert "Rows Removed" not in plan
+
+
+def test_a_look_at_positions_leaves_the_callers_transaction_as_it_was(driver):
+    """What it forbids itself is allowed again."""
+    with transaction.atomic():
+        selectors.positions([driver.enqueue("echo")])
+        assert database.rows("SHOW enable_sort") == [("on",)]
 
 
 # --- whatever anybody wrote ----------------------------------------------------------------------------------------
