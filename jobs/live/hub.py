@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
@@ -30,6 +31,10 @@ LINGER_S = 5.0
 LISTENING_S = 2.0
 # Looking things up is for all news of this while at once.
 GATHER_S = 0.05
+
+
+# Anybody with a login to the database may say anything on the channel.
+_NEWS = re.compile(r"[0-9a-f]{32}:[0-9]{1,9}")
 
 
 class Hub:
@@ -106,8 +111,8 @@ class Hub:
             self._asked.set()
             return
         for word in words:
-            id_, _, number = word.partition(":")
-            if len(id_) == 32 and number.isdecimal():
+            if _NEWS.fullmatch(word):
+                id_, _, number = word.partition(":")
                 id_ = f"{id_[:8]}-{id_[8:12]}-{id_[12:16]}-{id_[16:20]}-{id_[20:]}"
                 # Of two processes the one that wrote first may be heard last.
                 self._heard[id_] = max(int(number), self._heard.get(id_, 0))

@@ -207,12 +207,17 @@ def test_a_thousand_commits_are_few_notifications(driver):
 ])
 def test_a_notification_of_somebody_elses_is_no_trouble(payload):
     """Anybody with a login to the database may say anything on the channel."""
-    async def hear() -> None:
+    job = uuid.uuid4()
+
+    async def hear() -> Hub:
         hub = Hub()
         hub.hear(payload)
-        hub._connected()
+        hub.hear(f"{job.hex}:7")
+        return hub
 
-    asyncio.run(hear())
+    hub = asyncio.run(hear())
+    assert hub._heard[str(job)] == 7
+    assert set(hub._heard) <= {str(job), str(uuid.UUID(int=0))}, "what is no news was taken for some"
 
 
 class Layer(InMemoryChannelLayer):
