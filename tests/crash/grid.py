@@ -26,7 +26,7 @@ class Cell:
     outcomes: tuple[str, ...] = ONCE
     starts: tuple[int, ...] = (1,)
     state: str = "completed"
-    # What the database says right after the fault, before anybody repeats or recovers anything.
+    # What the database says right after the fault, before anybody repeats or recovers anything; | stands for "or".
     after: str = ""
 
 
@@ -82,8 +82,9 @@ CELLS: list[Cell] = [
            {"kill": "failed", "raise": "failed", "drop": "failed", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
     # --- a bulk answer; another process carries it on, and what it counted is what it did ---
     *_each("bulk.written", "bulk", "quick",
-           # Undone with the process; but a worker of another cell may have carried it on already.
-           {"kill": "", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
+           # Undone with the process; a worker of another cell may have carried it on already.
+           {"kill": "failed|queued", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED,
+           starts=(2,)),
     *_each("bulk.committed", "bulk", "quick", dict.fromkeys(FAULTS, "queued"), outcomes=FAILED, starts=(2,)),
     # --- the duties; a batch that fails is done one by one, on another connection where one was lost ---
     *_each("recovery.found", "recover", "quick",

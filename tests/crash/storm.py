@@ -118,6 +118,8 @@ class Storm:
 
     def _end(self) -> None:
         self._thaw(all_=True)
+        # One that is only just starting would die of it: its handlers are there once its row is.
+        until(lambda: all(w.poll() is not None or self._is_there(w.pid) for w in self.workers), "the workers' rows", 60)
         for worker in self.workers:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
@@ -127,14 +129,16 @@ class Storm:
                 worker.kill()
                 worker.wait()
 
+    def _is_there(self, pid: int) -> bool:
+        return bool(self._rows("SELECT 1 FROM jobs_worker WHERE pid = %s", pid))
+
     def _judge(self) -> list[str]:
         found = check(self.dsn, list(self.modes), recorded(self.path))
         states = dict(self._rows("SELECT id::text, state FROM jobs_job"))
         found += [f"a job that is {mode} ended {states.get(id_)} ({id_})" for id_, mode in self.modes.items()
                   if states.get(id_) != END_OF[mode]]
         for worker in self.workers:
-            # One that was only just starting has nothing in its hands and no handler yet.
-            if worker.returncode not in (0, -signal.SIGTERM):
+            if worker.returncode != 0:
                 found.append(f"a drained worker ended with {worker.returncode}")
         return found
 
