@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
@@ -87,10 +88,15 @@ def patiently(read: Callable[[], T], milliseconds: int = PATIENCE_MS) -> T:
     if connections[ALIAS].in_atomic_block:
         # In somebody's transaction the limit would stay for all of their statements: theirs is the patience.
         return read()
+    with _impatient(), transaction.atomic(using=ALIAS):
+        run(f"SET LOCAL statement_timeout = {milliseconds}")
+        return read()
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
     try:
-        with transaction.atomic(using=ALIAS):
-            run(f"SET LOCAL statement_timeout = {milliseconds}")
-            return read()
+        yield
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
             raise TooSlow() from error
@@ -296,7 +302,8 @@ def stands(of: Job) -> Position | None:
     C5, C6.
     """
     try:
-        return patiently(lambda: position.of(str(of.pk)))
+        with _impatient():
+            return position.of(str(of.pk), PATIENCE_MS)
     except TooSlow:
         return None
 

@@ -6,10 +6,13 @@ nothing and promises nothing: turns go on while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from jobs.store.sql import array, joining, packed, rows, run
+from django.db import connections
+
+from jobs.store.sql import ALIAS, array, joining, packed, rows, run
 
 CAP = 1_000
 
@@ -45,7 +48,7 @@ _MINE = ("job.state = 'queued' AND job.gate IS NULL AND job.worker_group = me.wo
          " AND job.tenant_id = {tenant}")
 # In the order of the claim's index, and without leave to sort: where statistics are of a small table or none, bringing
 # all that a tenant ever had and sorting it looks as cheap.
-UNSORTED = "SET LOCAL enable_sort = off"
+UNSORTED = "SELECT set_config('enable_sort', 'off', true)"
 _IN_ORDER = "ORDER BY job.priority DESC, job.available_at, job.id"
 # Two ranges of the index, since a condition with OR would read the tenant's whole backlog.
 _OWN = f"""SELECT me.id::text, me.worker_group, me.queue, me.tenant_id,
@@ -67,16 +70,32 @@ _OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
 
 def places(job_ids: Collection[str]) -> list[Place]:
     """The places of those that are claimable, in one look for all of them."""
-    with joining():
-        run(UNSORTED)
-        found = [Place._make(row) for row in rows(_OWN, [packed(job_ids)])]
-        run("SET LOCAL enable_sort TO DEFAULT")
-    return found
+    with _unsorted():
+        return _places(job_ids)
 
 
-def of(job_id: str) -> Position | None:
-    """The position of a job; None for one that is not claimable."""
-    for place in places([job_id]):
-        others = rows(_OTHERS, [place.worker_group, place.queue, place.tenant_id, place.before + 1])[0][0]
-        return Position(place.before + 1, min(place.before + others, CAP))
+def of(job_id: str, patience_ms: int = 0) -> Position | None:
+    """The position of a job; None for one that is not claimable.
+
+    No statement takes longer than the patience, unless in a caller's transaction, whose patience it is; 0 is for ever.
+    """
+    with _unsorted(patience_ms):
+        for place in _places([job_id]):
+            others = rows(_OTHERS, [place.worker_group, place.queue, place.tenant_id, place.before + 1])[0][0]
+            return Position(place.before + 1, min(place.before + others, CAP))
     return None
+
+
+def _places(job_ids: Collection[str]) -> list[Place]:
+    return [Place._make(row) for row in rows(_OWN, [packed(job_ids)])]
+
+
+@contextmanager
+def _unsorted(patience_ms: int = 0) -> Iterator[None]:
+    """What is set for the looks inside, it goes with a transaction of our own and is put back in a caller's."""
+    theirs = connections[ALIAS].in_atomic_block
+    with joining():
+        rows(UNSORTED if theirs else f"{UNSORTED}, set_config('statement_timeout', '{patience_ms:d}', true)")
+        yield
+        if theirs:
+            run("SET LOCAL enable_sort TO DEFAULT")
