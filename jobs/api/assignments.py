@@ -10,7 +10,7 @@ from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.outcomes import Failed
-from jobs.services import runners
+from jobs.services import beats, runners
 from jobs.services.keys import Permission
 
 
@@ -23,7 +23,7 @@ class Extend(View):
         """Heartbeat, with a checkpoint if there is one; the first says that the job runs (A9, C33)."""
         body = parsing.body(request, ("checkpoint",), optional=True)
         with parsing.beneath("checkpoint"):
-            beat = runners.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"))
+            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"))
         return answer(shapes.extended(beat))
 
 

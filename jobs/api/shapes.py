@@ -16,7 +16,8 @@ from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.selectors import Page
 from jobs.services import runners
-from jobs.services.runners import Extended, Settled
+from jobs.services.beats import Extended
+from jobs.services.runners import Settled
 from jobs.states import State, status
 
 
