@@ -38,7 +38,7 @@ class JobsConfig(AppConfig):
         from jobs.services import reconciling, traffic
         from jobs.store.sql import plan_once
 
-        publish.in_transaction(reconciling.note_ends)
+        publish.in_transaction(reconciling.note_ends, reconciling.told)
         traffic.begin()
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)

@@ -51,10 +51,14 @@ SITE: Final = Site.SITE
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span that depends on the input: `of(input)` seconds, never above `cap_s` (E8, A43)."""
+    """A span that depends on the input: `of(input)` seconds, never above `cap_s` (E8, A43).
 
-    of: Callable[[Input], float]
+    With `by_agent` it depends on whom the job is for as well: `of(input, agent)`, where None is nobody (A41, A42).
+    """
+
+    of: Callable[..., float]
     cap_s: float
+    by_agent: bool = False
 
 
 class Spans(NamedTuple):
@@ -147,15 +151,16 @@ class Definition:
         for name, value in _derived(self).items():
             object.__setattr__(self, name, value)
 
-    def spans(self, given: Input, *, lease_s: float = DEFAULT_LEASE_S, timeout_s: float = DEFAULT_TIMEOUT_S) -> Spans:
-        """The spans of a job with this input, valid and in normal form; the keywords are the site's defaults (E8).
+    def spans(self, given: Input, *, agent: str | None = None, lease_s: float = DEFAULT_LEASE_S,
+              timeout_s: float = DEFAULT_TIMEOUT_S) -> Spans:
+        """The spans of a job with this input, valid and in normal form; the last two are the site's defaults (E8).
 
         Raises Invalid invalid_span if a function of the definition answers no positive number.
         """
         return Spans(
-            _seconds("lease_s", self.lease_s, given) or lease_s,
-            _seconds("timeout_s", self.timeout_s, given) or timeout_s,
-            _seconds("max_duration_s", self.max_duration_s, given),
+            _seconds("lease_s", self.lease_s, given, agent) or lease_s,
+            _seconds("timeout_s", self.timeout_s, given, agent) or timeout_s,
+            _seconds("max_duration_s", self.max_duration_s, given, agent),
         )
 
     def subject_of(self, given: Input) -> str | None:
@@ -166,10 +171,10 @@ class Definition:
         return printable(said, _SUBJECT_LENGTH) if said else None
 
 
-def _seconds(name: str, span: float | Span | None, given: Input) -> float | None:
+def _seconds(name: str, span: float | Span | None, given: Input, agent: str | None) -> float | None:
     if not isinstance(span, Span):
         return span
-    seconds = span.of(given)
+    seconds = span.of(given, agent) if span.by_agent else span.of(given)
     if not _is_span(seconds, math.inf):
         raise Invalid(f"The definition's {name} is no positive number for this input.", field=name, code="invalid_span")
     return min(seconds, span.cap_s)

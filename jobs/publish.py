@@ -36,13 +36,17 @@ News = tuple[str, int, State]  # job id, receipt number, state
 # Something to claim, or a claim that may be void: both are news for workers.
 _WAKING = frozenset({State.QUEUED, State.CANCELLED, State.PAUSED, State.SUPERSEDED})
 
-_in_transaction: list[Hook] = []
+# With what says which types it is about; None: all.
+_in_transaction: list[tuple[Hook, Callable[[], frozenset[str]] | None]] = []
 _after_commit: list[Hook] = []
 
 
-def in_transaction(hook: Hook) -> Hook:
-    """Call `hook` with every batch of moves inside its transaction; an exception undoes them."""
-    _in_transaction.append(hook)
+def in_transaction(hook: Hook, types: Callable[[], frozenset[str]] | None = None) -> Hook:
+    """Call `hook` with every batch of moves inside its transaction; an exception undoes them.
+
+    With `types` it is not called for batches that are known to move none of these: what it asks costs others nothing.
+    """
+    _in_transaction.append((hook, types))
     return hook
 
 
@@ -54,19 +58,20 @@ def after_commit(hook: Hook) -> Hook:
 
 def forget(hook: Hook) -> None:
     """Take a hook out again."""
-    for hooks in (_in_transaction, _after_commit):
-        if hook in hooks:
-            hooks.remove(hook)
+    _in_transaction[:] = [entry for entry in _in_transaction if entry[0] != hook]
+    _after_commit[:] = [kept for kept in _after_commit if kept != hook]
 
 
-def moved(news: Sequence[News], *, tenants: Collection[int] = (), moves: bool = True) -> None:
+def moved(news: Sequence[News], *, tenants: Collection[int] = (), types: Collection[str] = (),
+          moves: bool = True) -> None:
     """Called by the store with what it wrote: tell the hooks and followers, and wake workers when one should look.
 
-    `tenants` are the owners of these jobs (empty: unknown). Without `moves` these are receipts that moved nothing,
-    which is no business of the hooks inside.
+    `tenants` are the owners of these jobs and `types` what they are (empty: unknown). Without `moves` these are
+    receipts that moved nothing, which is no business of the hooks inside.
     """
-    for hook in _in_transaction if moves else ():
-        hook(news)
+    for hook, wanted in _in_transaction if moves else ():
+        if wanted is None or not types or not wanted().isdisjoint(types):
+            hook(news)
     if _after_commit:
         transaction.on_commit(lambda: _tell(news), robust=True)
     if news:

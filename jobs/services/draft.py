@@ -77,7 +77,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         raise Refused("This tenant is archived and takes no new jobs.", code="tenant_archived", field="tenant_subject")
     text = definition.input.normal(request.input)
     given = json.loads(text) if definition.reads_input else {}
-    spans = definition.spans(given, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
+    spans = definition.spans(given, agent=options.agent, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
     row: dict[str, Any] = {
         **_template(definition), "id": str(uuid7()), "workspace_id": spot.workspace_id, "tenant_id": spot.tenant_id,
         "queue": words.queue(options.queue, definition.queue), "worker_group": _group(definition, options.agent),

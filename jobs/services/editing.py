@@ -33,7 +33,7 @@ def change(job_id: str, given: Any, *, by: str, reason: str) -> None:
     if text == found.input:
         return
     typed = json.loads(text) if definition.reads_input else {}
-    spans = definition.spans(typed, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
+    spans = definition.spans(typed, agent=found.agent, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
     row = {"input": text, "input_hash": digest(text), "subject": definition.subject_of(typed),
            "lease_ms": words.span_ms(spans.lease_s, "lease_s"),
            "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),

@@ -50,18 +50,23 @@ def definition(queues: Sequence[str], told: Iterable[Definition]) -> Definition:
         "retry": RetryPolicy(), "dead_letter": True, "origins": frozenset({_DOOR.origin}), "retention": KEPT_S})
 
 
+def told() -> frozenset[str]:
+    """The types whose ends somebody wants to be told of."""
+    return registry().told
+
+
 def note_ends(news: Sequence[News]) -> None:
     """For each of these that ended and whose type wants to be told: enqueue the job that tells, once a chain.
 
     Inside the moving transaction (a `publish.in_transaction` hook). Nothing in it can be refused: no option is a
     caller's, and a key that is taken already is left alone.
     """
-    told = registry().told
-    if not told:
+    wanted = told()
+    if not wanted:
         return
     ended = [id_ for id_, _, state in news if state in TERMINAL]
     for begin in range(0, len(ended), BATCH):
-        if found := lookup.ended(ended[begin : begin + BATCH], told):
+        if found := lookup.ended(ended[begin : begin + BATCH], wanted):
             enqueue.insert([_row(end) for end in found])
             failpoints.at("ended.written")
 

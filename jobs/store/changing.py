@@ -15,16 +15,17 @@ _TYPES = {"input": "text", "input_hash": "bytea", "subject": "text", "lease_ms":
 
 
 class Payload(NamedTuple):
-    """The input of a job and the definition that reads it."""
+    """The input of a job, the definition that reads it, and whom the job is for."""
 
     type: str
     version: int
     input: str
+    agent: str | None
 
 
 def read(job_id: str) -> Payload | None:
     """The present input of a job."""
-    found = rows("SELECT type, version, input FROM jobs_job WHERE id = %s::uuid", [job_id])
+    found = rows("SELECT type, version, input, agent FROM jobs_job WHERE id = %s::uuid", [job_id])
     return Payload._make(found[0]) if found else None
 
 

@@ -116,7 +116,7 @@ def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None],
     if capped:
         (admission.release if release else admission.release_after)(capped)
     publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept],
-                  tenants={w.tenant_id for w in written.values()})
+                  tenants={w.tenant_id for w in written.values()}, types={w.type for w in written.values()})
 
 
 def _unwritten(change: Change) -> JobsError:

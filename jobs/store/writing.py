@@ -56,6 +56,7 @@ class Written(NamedTuple):
     exclusive_group: str | None
     worker_group: str
     queue: str
+    type: str
     capped: bool
     ran_us: int
 
