@@ -72,8 +72,18 @@ def _definitions() -> Iterator[CheckMessage]:
     yield from (Error(fault, id="jobs.E003") for fault in set(lease_faults(conf(), known)) - set(lease_faults(conf())))
     if fault := pool_fault(conf().SLOTS):
         yield Warning(fault, id="jobs.W006", hint="Leave it so where no `runworker` is started with these settings.")
-    routed = disagreements(conf().ROUTING, [(d.type, d.worker_group) for d in known if d.worker_group != SYSTEM])
-    yield from (Warning(fault, id="jobs.W005") for fault in routed)
+    yield from _routing([(d.type, d.worker_group) for d in known if d.worker_group != SYSTEM])
+
+
+def _routing(own: list[tuple[str, str]]) -> Iterator[CheckMessage]:
+    """Where rules and definitions disagree and nobody has said that it is meant so, and what is said in vain (A24)."""
+    said = conf().ROUTING_ACKNOWLEDGED
+    yield from (Warning(fault, id="jobs.W005", hint="Where it is meant so, name the type in ROUTING_ACKNOWLEDGED.")
+                for fault in disagreements(conf().ROUTING, [entry for entry in own if entry[0] not in said]))
+    for type_ in {type_ for type_, _ in own} & set(said):
+        if not disagreements(conf().ROUTING, [entry for entry in own if entry[0] == type_]):
+            yield Warning(f"JOBS['ROUTING_ACKNOWLEDGED'] names {type_!r}, about which nothing disagrees.",
+                          id="jobs.W021")
 
 
 def _middleware() -> Iterator[CheckMessage]:

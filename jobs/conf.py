@@ -43,6 +43,7 @@ class Conf:
     TIMEOUT_S: float = 3600.0
     RECOVERY_GRACE_S: float = 5.0
     ROUTING: tuple[Rule, ...] = ()
+    ROUTING_ACKNOWLEDGED: tuple[str, ...] = ()
     AGENTS: tuple[str, ...] = ()
     UNKNOWN_AGENT_GROUP: str = UNROUTED
     WORKSPACE: str = "default"
@@ -77,7 +78,7 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
-_LISTS = ("DEFINITIONS", "ROUTING", "AGENTS", "MIDDLEWARE")
+_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE")
 
 
 def value_faults(given: dict[str, Any]) -> list[str]:

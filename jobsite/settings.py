@@ -218,6 +218,33 @@ def _retention_s() -> float | None:
     return None if kept.strip().lower() == "none" else _seconds("JOBS_RETENTION_S", 30 * 86_400.0)
 
 
+def _not_off(name: str) -> bool:
+    # Only this very word: a typo must not stop what runs (B43).
+    return bool(env.str(name, default="on") != "off")
+
+
+def _credential(name: str) -> str:
+    whose = str(env.str(name, default="none"))
+    if whose not in ("none", "owner"):
+        raise ImproperlyConfigured(f"{name} is {whose!r}, and must be none or owner.")
+    return whose
+
+
+# What `jobsite.definitions` is told; its README names the flags of the products that these stand for.
+FACTORY: dict[str, Any] = {
+    "LEASE_S": _seconds("FACTORY_LEASE_S", 300.0),
+    "CONTROL_LEASE_S": _seconds("FACTORY_CONTROL_LEASE_S", 900.0),
+    "CODEX_LEASE_S": _seconds("FACTORY_CODEX_LEASE_S", 900.0),
+    "CONTROL_TIMEOUT_S": _seconds("FACTORY_CONTROL_TIMEOUT_S", 3_600.0),
+    "WATCHDOG": _yes("FACTORY_WATCHDOG", True),
+    "WATCHDOG_TIMEOUT_S": _seconds("FACTORY_WATCHDOG_TIMEOUT_S", 60.0),
+}
+RESEARCH: dict[str, Any] = {
+    "AGENT": _not_off("AGENT"), "BACKGROUND_JOBS": _not_off("BACKGROUND_JOBS"),
+    "WEB_RESEARCH": _not_off("WEB_RESEARCH"), "CREDENTIAL": _credential("RESEARCH_CREDENTIAL"),
+    "SUMMARY_CREDENTIAL": _credential("SUMMARY_CREDENTIAL"),
+}
+
 JOBS: dict[str, Any] = {
     "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
     "SLOTS": _whole("JOBS_SLOTS", 2),
@@ -234,6 +261,16 @@ JOBS: dict[str, Any] = {
     "CHILD_MAX_JOBS": _whole("JOBS_CHILD_MAX_JOBS", 1_000),
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
+    "AGENTS": ["factory", "factory-control", "factory-monitor", "codex"],
+    # Where a rule on agents is silent the first rule on types holds, and all else is chat (A23).
+    "ROUTING": [
+        {"agent": "codex", "worker_group": "receipt-codex"},
+        {"agent": "factory-control", "worker_group": "receipt-control"},
+        {"type_prefix": "factory.integration.", "worker_group": "receipt-codex"},
+        {"type_prefix": "factory.", "worker_group": "receipt-chat"},
+    ],
+    "ROUTING_ACKNOWLEDGED": ["factory.dispatch", "factory.objective.audit", "factory.objective.control",
+                             "factory.objective.watchdog", "factory.task.run"],
     "METRICS_TOKEN": env.str("METRICS_TOKEN", default="") or None,
     "LIVE_PING_S": _seconds("JOBS_LIVE_PING_S", 20.0),
     "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),

@@ -20,6 +20,7 @@ from jobs.services import intake
 from jobs.services.intake import Door, Enqueued, Options, Request
 from jobsite.documents import sources
 from jobsite.documents.describing import describe
+from jobsite.research.switches import said, switches
 
 TYPE: Final = "document-summary"
 # The version of the wording: raise it when the same text is told in another way.
@@ -105,7 +106,8 @@ def publish(run: Any, artifact: str, commit: Callable[[], None]) -> None:
 @job(
     TYPE, input=Asked, artifact=Description | Summary, isolated=False, label="Document description",
     description="Tells a Markdown document's type, purpose and subject in one line.",
-    origins={"scheduler", "planner"}, credential="none",
+    origins={"scheduler", "planner"}, credential=said().get("SUMMARY_CREDENTIAL", "none"),
+    enabled=switches().private, runs=switches().private,
     stages={"read": "Reading the document", "describe": "Describing it"}, max_ai_credits=64, max_input_bytes=8 * 1024,
     max_artifact_bytes=16 * 1024, timeout_s=300, retention=None, publish=publish,
     subject=lambda asked: asked["document"])

@@ -1,0 +1,1 @@
+"""Research for a document: what is asked, the chain from evidence to an answer, and what people see of it (E9)."""
