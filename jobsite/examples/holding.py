@@ -16,7 +16,7 @@ from typing import Any
 from jobsite.examples.client import Away, Client, Refused
 
 # The claim is somebody else's, or the job has ended: nothing that we say counts any more.
-GONE = ("stale_claim", "job_ended", "not_found", "job_not_found")
+GONE = ("stale_claim", "job_ended", "duration_exceeded", "not_found", "assignment_not_found")
 BACK_OFF_S, MOST_S = 0.5, 30.0
 Engine = Callable[["Work"], Any]
 Say = Callable[..., None]

@@ -436,8 +436,8 @@ def test_a_brief_is_shown_for_its_offer_generation_and_chosen_sources(
     ("[x](https://evil.example/)", "&#91;x&#93;(https&#58;//evil.example/)"),
     ("see https://evil.example/ or www.evil.example", "see https&#58;//evil.example/ or www&#46;evil.example"),
     ("# no heading", "&#35; no heading"), ("- item", "&#45; item"), ("1. item", "1&#46; item"),
-    ("&lt;b&gt;", "&#38;lt;b&#38;gt;"), ("`code` *x* _y_ ~z~ $m$ |", "&#96;code&#96; &#42;x&#42; &#95;y&#95; &#126;z&#126; "
-     "&#36;m&#36; &#124;"), ("plain, with (brackets).", "plain, with (brackets)."),
+    ("&lt;b&gt;", "&#38;lt;b&#38;gt;"), ("`c` *x* _y_ |", "&#96;c&#96; &#42;x&#42; &#95;y&#95; &#124;"),
+    ("~z~ $m$ !", "&#126;z&#126; &#36;m&#36; &#33;"), ("plain, with (brackets).", "plain, with (brackets)."),
 ])
 def test_text_of_a_model_is_text(text: str, shown: str) -> None:
     """B44, B45: in canonical MDX nothing of it runs, and only retained sources are links."""
