@@ -15,7 +15,7 @@ SYSTEM = "system"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One routing rule: jobs of this agent, or whose type starts so, go to `worker_group`."""
+    """One routing rule: jobs of this agent, or whose type starts so, or both, go to `worker_group`."""
 
     worker_group: str
     agent: str | None = None
@@ -23,9 +23,9 @@ class Rule:
 
     def matches(self, agent: str | None, type_: str) -> bool:
         """Whether the rule speaks about this job."""
-        if self.agent is not None:
-            return agent == self.agent
-        return self.type_prefix is not None and type_.startswith(self.type_prefix)
+        if self.agent is not None and agent != self.agent:
+            return False
+        return type_.startswith(self.type_prefix) if self.type_prefix is not None else self.agent is not None
 
 
 def route(rules: Sequence[Rule], agent: str | None, type_: str, own: str) -> str:

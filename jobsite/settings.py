@@ -262,10 +262,10 @@ JOBS: dict[str, Any] = {
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),
     "AGENTS": ["factory", "factory-control", "factory-monitor", "codex"],
-    # Where a rule on agents is silent the first rule on types holds, and all else is chat (A23).
+    # Where a rule on agents is silent the first rule on types holds, and all else of the family is chat (A23).
     "ROUTING": [
-        {"agent": "codex", "worker_group": "receipt-codex"},
-        {"agent": "factory-control", "worker_group": "receipt-control"},
+        {"agent": "codex", "type_prefix": "factory.", "worker_group": "receipt-codex"},
+        {"agent": "factory-control", "type_prefix": "factory.", "worker_group": "receipt-control"},
         {"type_prefix": "factory.integration.", "worker_group": "receipt-codex"},
         {"type_prefix": "factory.", "worker_group": "receipt-chat"},
     ],

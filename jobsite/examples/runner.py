@@ -1,7 +1,5 @@
 """A runner: `python -m jobsite.examples.runner --url http://localhost:8000 --groups receipt-codex,research`.
 
-It claims what its key may have, runs an engine for each, and tells how it ended. The protocol in five sentences:
-
 1. `POST /runtime/claim` with free slots and a wait answers assignments, or none; errors are waited out, ever longer.
 2. `POST /assignments/{id}/extend` at once and then every `heartbeat_after_s`; its answer may ask for an abort.
 3. `complete`, `fail` or `release` ends it; without an answer the same words are said again until there is one.

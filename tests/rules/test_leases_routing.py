@@ -51,6 +51,15 @@ def test_the_agent_routes_before_the_type_and_the_definition_last(agent: str | N
     assert routing.route(RULES, agent, type_, "default") == group
 
 
+def test_a_rule_may_be_about_an_agent_and_types_at_once() -> None:
+    """A23: what the agent is asked beside goes where it always goes."""
+    rule = Rule("receipt-codex", agent="codex", type_prefix="factory.")
+    groups = [routing.route([rule], agent, type_, "own")
+              for agent, type_ in (("codex", "factory.run"), ("codex", "noop"), ("factory", "factory.run"))]
+    assert groups == ["receipt-codex", "own", "own"]
+    assert not Rule("nowhere").matches("codex", "noop")
+
+
 def test_a_rule_on_an_agent_says_nothing_about_jobs_without_one() -> None:
     """A23."""
     assert routing.route([Rule("x", agent="codex")], None, "codex", "own") == "own"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs import checks, routing
@@ -14,6 +16,7 @@ from jobs.errors import Invalid
 from jobs.leases import heartbeat_s
 from jobs.models import Job
 from jobs.services import intake
+from jobsite import definitions
 from jobsite.definitions import factory
 from jobsite.factory import leases, watchdog
 from jobsite.factory.contracts import AGENTS, CONTRACTS
@@ -62,6 +65,20 @@ def test_each_kind_declares_its_contract_and_the_catalogue_shows_it() -> None:
         assert f"group {contract.group}" in definition(kind).description
     assert CONTRACTS["factory.task.run"].flags == ("durable_activity", "objective_scoped", "reconciles", "live")
     assert "durable activity" in definition("factory.task.run").description
+
+
+def test_the_readme_tells_the_contracts_and_settings_as_they_are() -> None:
+    """E9: a table of the kinds, and one that names each flag of A beside the setting of ours."""
+    told = (Path(definitions.__file__).parent / "README.md").read_text()
+    rows = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in told.splitlines()]
+    kinds = {row[0]: row[1:] for row in rows if row[0] in KINDS}
+    assert kinds == {kind: [c.group, c.agent, ", ".join(f.replace("_", " ") for f in c.flags) or "none"]
+                     for kind, c in CONTRACTS.items()}
+    flags = told.partition("| theirs | ours | default |")[2]
+    for name in settings.FACTORY:
+        assert f"`FACTORY_{name}`" in flags, name
+    for flag in ("JOB_LEASE_MS", "RECEIPT_CALLBACK_TOKEN", "RECEIPT_PROCESS_ROLE", "RESONATE_STARTUP_SETTLE_MS"):
+        assert f"`{flag}`" in flags
 
 
 # --- payloads ------------------------------------------------------------------------------------------------------
@@ -235,6 +252,7 @@ def test_the_watchdog_can_be_switched_off() -> None:
     ("factory-control", "factory.objective.control", "receipt-control"),
     ("factory", "factory.dispatch", "receipt-chat"), ("factory-monitor", "factory.task.monitor", "receipt-chat"),
     (None, "factory.task.run", "receipt-chat"), (None, "research-answer", "research"), (None, "noop", "default"),
+    ("codex", "noop", "default"), ("factory-control", "research-brief", "research"),
 ])
 def test_jobs_are_routed_by_agent_first_and_kind_second(driver, agent: str | None, kind: str, group: str) -> None:
     """A23, A24: the rules are the site's settings; `factory.dispatch` for the agent `factory` lands on chat."""
@@ -244,7 +262,7 @@ def test_jobs_are_routed_by_agent_first_and_kind_second(driver, agent: str | Non
     if kind == "factory.dispatch":
         made = intake.enqueue(kind, {"authContext": AUTH}, agent=agent)
         assert (Job.objects.get(pk=made.id).worker_group, made.warnings) == (group, ())
-    if agent == "codex":
+    if (agent, kind) == ("codex", "factory.task.run"):
         [warning] = intake.enqueue(kind, {"authContext": AUTH}, agent="nobody").warnings
         assert warning["code"] == "unknown_agent"
 

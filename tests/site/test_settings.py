@@ -22,7 +22,8 @@ from tests import database as db
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCTION = {"SECRET_KEY": "s3cret-" * 10, "ALLOWED_HOSTS": "jobs.example.org"}
-READERS = {"_whole", "_seconds", "_yes", "env.str", "env.list", "env.bool", "env.int", "env.float", "env.db", "env.url"}
+READERS = {"_whole", "_seconds", "_yes", "env.str", "env.list", "env.bool", "env.int", "env.float", "env.db", "env.url",
+           "_not_off", "_credential"}
 # For tests of crashes alone.
 UNTOLD = {"JOBS_FAILPOINTS"}
 
