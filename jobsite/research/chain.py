@@ -7,13 +7,14 @@ next reader, whichever comes first; the answer's artifact, written once and fenc
 from __future__ import annotations
 
 import contextlib
+import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
 from django.conf import settings
 
 from jobs.conf import conf
-from jobs.errors import Conflict, Invalid, JobError, NotFound
+from jobs.errors import Conflict, Invalid, JobError, NotFound, Refused
 from jobs.models import Job
 from jobs.registry import Ended
 from jobs.services import cancellation, intake
@@ -22,6 +23,7 @@ from jobs.states import State
 from jobsite.documents import sources
 from jobsite.research.contents import ANSWER, EVIDENCE, MAX_DOCUMENT, Evidence, EvidenceAsked, Report
 
+log = logging.getLogger("jobsite.research")
 DOOR: Final = Door("research", "user", "site:research")
 _SPLIT: Final = "//"
 
@@ -95,10 +97,15 @@ def retry(question: Question, *, door: Door = DOOR) -> Enqueued:
 
 
 def cancel(question: Question, *, by: str) -> None:
-    """Stop what runs or waits of it. Raises NotFound, and Conflict where it has ended (B41)."""
+    """Stop what runs or waits of it, where a user asked for it (B41).
+
+    Raises NotFound, Refused not_a_users_research, and Conflict where it has ended.
+    """
     evidence = newest(question)
     if evidence is None:
         raise NotFound("There is no such research.")
+    if evidence.origin != "user":
+        raise Refused("Only what a user asked for is cancelled by one.", code="not_a_users_research")
     cancellation.cancel((answer_of(evidence) or evidence).pk, by=by)
 
 
@@ -116,8 +123,12 @@ def collected(ended: Ended) -> None:
     if ended.state != State.COMPLETED:
         return
     evidence = Job.objects.select_related("target", "tenant", "artifact").filter(pk=ended.job_id).first()
-    if evidence is not None:
-        ask_answer(evidence)
+    try:
+        if evidence is not None:
+            ask_answer(evidence)
+    except Refused as refused:
+        # An archived or deleted parent gets no child. Should it come back, the next reader asks.
+        log.info("evidence %s is not answered: %s", ended.job_id, refused.reason_code)
 
 
 def answer_key(evidence: Job) -> str:

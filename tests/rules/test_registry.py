@@ -241,6 +241,13 @@ def test_spans_are_numbers_or_functions_of_the_input_with_a_cap() -> None:
         assert (error.reason_code, error.field) == ("invalid_span", "timeout_s")
 
 
+def test_a_span_may_depend_on_the_agent_as_well() -> None:
+    """A41 to A43: leases by agent and kind; None is nobody."""
+    d = made(lease_s=Span(lambda given, agent: 900 if agent == "codex" else 300, cap_s=600, by_agent=True))
+    assert [d.spans({}, agent=agent).lease_s for agent in ("codex", "factory", None)] == [600, 300, 300]
+    assert d.spans({}).lease_s == 300
+
+
 def test_a_subject_is_at_most_200_code_points_and_printable() -> None:
     """B40: extracted per type, for lists."""
     def of(said: Any) -> Any:

@@ -134,6 +134,9 @@ def test_a_batch_of_ends_costs_two_statements_and_other_types_none(driver):
     assert sum("jobs_tenant t" in sql for sql, _ in found) == 1
     assert sum("INSERT INTO jobs_job (" in sql for sql, _ in found) == 1
     assert len(telling()) == 3
+    with statements() as found:
+        cancellation.cancel_many([driver.enqueue("echo")], by="test")
+    assert not [sql for sql, _ in found if "jobs_tenant t" in sql and "ended_at IS NOT NULL" in sql]
     registry().told = frozenset()
     with statements() as found:
         cancellation.cancel_many(ids[3:], by="test")

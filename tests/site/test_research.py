@@ -19,6 +19,7 @@ from jobs.conf import registry
 from jobs.errors import Conflict, Invalid, JobError, NotFound, Refused
 from jobs.models import Job, Tenant
 from jobs.outcomes import Failed
+from jobs.registry import Ended
 from jobs.services import intake, reconciling
 from jobs.states import State
 from jobsite.definitions import research
@@ -391,6 +392,39 @@ def test_a_parent_that_is_gone_fails_the_card_and_not_the_reader(driver: Driver,
     assert (reading.card(question).state, reading.card(question).reason) == ("failed", "source_missing")
     (Path(question.root) / "plan.md").write_text("# Back\n")
     assert reading.card(question).state == "analyzing"
+
+
+def test_an_archived_parent_takes_no_new_research_and_gets_no_child(driver: Driver, question: Question) -> None:
+    """B37: what has begun settles, nobody fails for it, and once it is back the next reader goes on."""
+    chain.ask(question, "What?")
+    evidence = settle(driver, done(FOUND))
+    Tenant.objects.filter(pk=evidence.tenant_id).update(archived_at=clock.now())
+    for ask in (lambda: chain.ask(Question("r-2", question.document, question.root), "What?"),
+                lambda: chain.ask_answer(evidence)):
+        with pytest.raises(Refused) as refusal:
+            ask()
+        assert refusal.value.reason_code == "tenant_archived"
+    chain.collected(Ended(str(evidence.pk), EVIDENCE, 1, State.COMPLETED, None, 1, None, None, None))
+    assert (reading.card(question).state, reading.card(question).reason) == ("failed", "tenant_archived")
+    Tenant.objects.filter(pk=evidence.tenant_id).update(archived_at=None)
+    assert reading.card(question).state == "analyzing"
+
+
+def test_a_user_cancels_what_a_user_asked_for(driver: Driver, question: Question) -> None:
+    """B41: active research of user origin alone."""
+    with pytest.raises(NotFound):
+        chain.cancel(question, by="test")
+    chain.ask(question, "What?", door=intake.Door("planner", "planner", "planner"))
+    with pytest.raises(Refused) as refusal:
+        chain.cancel(question, by="test")
+    assert refusal.value.reason_code == "not_a_users_research"
+    theirs = Question("r-2", question.document, question.root)
+    chain.ask(theirs, "What?")
+    chain.cancel(theirs, by="test")
+    assert (reading.card(theirs).state, reading.card(theirs).reason) == ("cancelled", "cancelled")
+    settle(driver, done(FOUND))
+    with pytest.raises(Refused):
+        chain.cancel(question, by="test")
 
 
 @pytest.mark.parametrize(("document", "root", "field"), [
