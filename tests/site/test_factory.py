@@ -205,6 +205,8 @@ def test_leases_stand_on_the_job(driver) -> None:
     job = Job.objects.get(pk=made.id)
     assert (job.lease_ms, job.timeout_ms, job.max_claims, job.max_attempts) == (1_300_000, 1_299_000, 32, 2)
     assert (job.worker_group, job.subject) == ("receipt-codex", None)
+    made = intake.enqueue("factory.run", {"authContext": AUTH}, agent="codex")
+    assert Job.objects.get(pk=made.id).lease_ms == 900_000
     made = intake.enqueue("factory.objective.control", {"authContext": AUTH, "objectiveId": "o-1"},
                           agent="factory-control")
     job = Job.objects.get(pk=made.id)

@@ -291,6 +291,21 @@ def test_a_process_that_dies_before_it_tells_is_repaired_by_one_read(driver: Dri
     assert Job.objects.filter(type=ANSWER).count() == 1
 
 
+def test_who_asks_second_with_another_document_finds_the_first_answer(
+        driver: Driver, question: Question, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B15, B45: between the look and the enqueue another asked, and the document changed: theirs is the job."""
+    chain.ask(question, "What?")
+    evidence = settle(driver, done(FOUND))
+    first = chain.ask_answer(evidence)
+    (Path(question.root) / "plan.md").write_text("# Another plan\n")
+    look, looks = chain.answer_of, []
+    monkeypatch.setattr(chain, "answer_of", lambda job: look(job) if looks else looks.append(job))
+    again = chain.ask_answer(evidence)
+    assert first is not None
+    assert again is not None
+    assert (again.pk, len(looks)) == (first.pk, 1)
+
+
 def test_readers_and_the_teller_at_the_same_moment_make_one_answer(database, question: Question) -> None:
     """B34, B45: one key, whoever comes first; the document changes meanwhile."""
     driver = Driver()
