@@ -45,7 +45,7 @@ class Cancel:
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service, in one statement's order."""
-        answers = cancellation.cancel_many([job.pk for job in rows], by=by, reason=reason)
+        answers = cancellation.cancel_many([job.pk for job in rows], by=by, reason=reason, allow_archived=True)
         return [a.reason_code if isinstance(a, JobsError) else "cancelled_already" if a.repeated else None
                 for a in answers]
 

@@ -186,6 +186,7 @@ _TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.SUPERSEDED: lambda b, a: f"superseded by generation {b.get('generation')} of its target{_by(b)}",
     Kind.REQUEUED: lambda b, a: f"requeued{_by(b)}: a new chain begins ({b.get('reason')})",
     Kind.CHANGED: lambda b, a: f"its input was changed{_by(b)} at {_places(b)} ({b.get('reason')})",
+    Kind.REDACTED: lambda b, a: f"what it said was redacted{_by(b)} ({b.get('reason')})",
     Kind.DISCARDED: lambda b, a: f"its dead letter was discarded{_by(b)} ({b.get('reason')})",
 }
 

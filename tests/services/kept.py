@@ -17,3 +17,8 @@ def kept_for_ever(run: Any) -> None:
 @job("kept-for-an-hour", isolated=False, retention=HOUR)
 def kept_for_an_hour(run: Any) -> None:
     """Deleted an hour after its end."""
+
+
+def published_links(tenant: Any) -> list[str]:
+    """Why a tenant cannot be deleted, as a site would say it (B38)."""
+    return [f"2 published links of {tenant.subject}"] if tenant.subject == "published" else []
