@@ -15,6 +15,6 @@ from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure", "Job",
-    "Key", "Leader", "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
+    "Job", "Key", "Leader", "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

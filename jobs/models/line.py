@@ -14,7 +14,8 @@ class ClaimLine(models.Model):
     tenant_id = models.BigIntegerField()
     worker_group = models.CharField(max_length=64)
     queue = models.CharField(max_length=64)
-    parked = models.CharField(max_length=8, null=True, db_comment="cap, paused, deleting or null; each end clears its own word")
+    parked = models.CharField(max_length=8, null=True,
+                              db_comment="cap, paused, deleting or null; each end clears its own word")
 
     class Meta:
         db_table = "jobs_claim_line"

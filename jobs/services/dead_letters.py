@@ -44,7 +44,8 @@ def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued", input: Any
     """Start a new chain of the job, its last checkpoint kept (C27, E4); with `input` another one than it had.
 
     A changed input passes the codec of the job's definition; what was changed stands in a receipt (E12). Raises
-    NotDeadLettered, TargetSuperseded, InputRedacted, Refused (archived tenant) and Invalid (version no longer registered, bad input).
+    NotDeadLettered, TargetSuperseded, InputRedacted, Refused (archived tenant) and Invalid (version no longer
+    registered, bad input).
     """
     check_reason(reason)
     with joining(savepoint=True):
