@@ -242,7 +242,6 @@ class Erasures:
         except IntegrityError:
             # Rows of the site that refer to ours, or a job that came in between.
             return self._smaller(pk, size)
-        failpoints.at("erase.committed")
         self._sizes[pk] = min(BATCH, 2 * size)
         return more
 
