@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection, models, transaction
 
+from jobs.conf import registry
 from jobs.errors import JobsError
 from jobs.models import (
     Artifact,
@@ -26,22 +27,29 @@ from jobs.models import (
     Target,
     Tenant,
 )
-from jobs.outcomes import Failed
+from jobs.outcomes import Completed, Failed
 from jobs.services import (
     assignments,
     attempt_logs,
     cancellation,
+    continuing,
     dead_letters,
     erasure,
     explain,
     intake,
     keys,
     progress,
+    reconciling,
     settlement,
     tenancy,
 )
+from jobs.services.assignments import Claimed
 from jobs.services.erasure import Erasures
+from jobs.states import State
 from jobs.store import erase, redact
+from jobs.worker.context import Run
+from jobs.worker.executor import run_sync
+from jobs.worker.results import PUBLISHED
 from tests import database as db
 from tests.driver import Driver, check, done, refused
 from tests.making import default_workspace, limit, statements, tenant_id
@@ -328,7 +336,73 @@ def test_a_caller_cannot_cancel_for_an_archived_tenant_and_an_operator_can(drive
     assert driver.state(job_id) == "cancelled"
 
 
+@pytest.fixture
+def kept(settings: Any) -> None:
+    """The definitions of these tests."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": [*settings.JOBS["DEFINITIONS"], "tests.services.kept"]}
+
+
+def ran(driver: Driver, job: Claimed) -> Any:
+    """What became of an attempt that ran here."""
+    definition = registry().exact(job.type, job.version)
+    return run_sync(definition, job, Run(job, definition, driver.claimer.by), driver.claimer.by)
+
+
+def test_a_continuation_of_an_archived_tenants_work_passes(driver: Driver, kept: None) -> None:
+    """B37, E3: a handler's own enqueue for its tenant, and that of a definition that is told; nothing else."""
+    for subject in ("acme", "other"):
+        driver.enqueue("continues", {"tenant": "acme"}, tenant=subject)
+    told = driver.enqueue("carried-on", tenant="acme")
+    tenancy.archive(of(), **BY)
+    mine, foreign, ends = sorted(driver.claim(3), key=lambda job: job.id)
+    assert isinstance(ran(driver, mine), Completed)
+    assert Job.objects.filter(type="echo", tenant=of()).count() == 1
+    assert ran(driver, foreign).code == "tenant_archived"
+    driver.complete(ends)
+    reconciling.job_ended(None, uuid.UUID(told), 1, State.COMPLETED)
+    assert Job.objects.filter(type="echo", tenant=of()).count() == 2
+    with pytest.raises(JobsError) as refusal:
+        intake.enqueue("echo", {}, tenant="acme")
+    assert code(refusal) == "tenant_archived"
+    erasure.delete(of(), **BY)
+    with continuing.telling(of().pk), pytest.raises(tenancy.TenantDeleting):
+        intake.enqueue("echo", {}, tenant="acme")
+
+
+def test_nothing_is_published_for_an_archived_tenant(driver: Driver, kept: None) -> None:
+    """B37: publication looks again whether the tenant is active; restored, the next attempt publishes."""
+    job_id = driver.enqueue("publishes", tenant="acme")
+    tenancy.archive(of(), **BY)
+    held = driver.claim_one()
+    outcome = ran(driver, held)
+    assert (outcome.code, outcome.retryable) == ("tenant_archived", True)
+    assert driver.state(job_id) == "leased"
+    driver.settle(held, outcome)
+    tenancy.restore(of(), by="user:x")
+    driver.pass_time(600)
+    assert ran(driver, driver.claim_one()) is PUBLISHED
+    assert driver.state(job_id) == "completed"
+    check(job_id)
+
+
 # --- deletion ---------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_wants_to_be_told_of_ends_is_waited_for(driver: Driver, kept: None) -> None:
+    """B34, B38: for a while; then the jobs that would tell go too, with what they say."""
+    driver.enqueue("carried-on", tenant="acme")
+    begun = erasure.delete(of(), **BY)
+    duty = Erasures()
+    for _ in range(20):
+        duty.tick()
+    begun.refresh_from_db()
+    assert (begun.phase, begun.ended) == ("erasing", False)
+    assert Job.objects.filter(type="job-ended").count() == 1
+    db.pass_time(erasure.TELLING_S + 1)
+    carry_on()
+    begun.refresh_from_db()
+    assert begun.end == "finished"
+    assert Job.objects.count() == Receipt.objects.count() == 0
 
 
 def test_a_deleted_tenant_is_gone_from_every_table_and_nobody_else_is(driver: Driver) -> None:
