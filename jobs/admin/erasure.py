@@ -10,14 +10,16 @@ from jobs.admin import showing
 from jobs.admin.base import JobsAdmin
 from jobs.models import Erasure
 
-# Of a table for people.
-NAMES = {"jobs_job": "jobs", "cancelled": "jobs cancelled first", "jobs_bulk_answer": "bulk answers",
-         "jobs_claim_line": "lines", "jobs_attempt_cap": "counted caps", "jobs_attempt_log": "logs of attempts"}
+# Where it is not the table's own name: one, and more of them.
+NAMES = {"cancelled": ("job cancelled first", "jobs cancelled first"), "jobs_claim_line": ("line", "lines"),
+         "jobs_attempt_cap": ("counted cap", "counted caps"), "jobs_limits": ("row of limits", "rows of limits"),
+         "jobs_attempt_log": ("log of an attempt", "logs of attempts")}
 
 
-def named(table: str) -> str:
-    """A table as people call what is in it."""
-    return NAMES.get(table) or table.removeprefix("jobs_").replace("_", " ") + ("" if table.endswith("s") else "s")
+def named(table: str, count: int) -> str:
+    """What is in a table as people call so many of it."""
+    word = table.removeprefix("jobs_").replace("_", " ")
+    return NAMES.get(table, (word, f"{word}s"))[count != 1]
 
 
 @admin.register(Erasure)
@@ -31,9 +33,10 @@ class ErasureAdmin(JobsAdmin):
     @admin.display(description="end")
     def shown_end(self, erasure: Erasure) -> Any:
         """How it ended, or where it is."""
-        return showing.badge(erasure.end) if erasure.end else showing.badge("running", erasure.phase)
+        kind = {"finished": "completed", "referenced": "failed"}.get(erasure.end or "", "")
+        return showing.badge(erasure.end, kind) if erasure.end else showing.badge(erasure.phase, "running")
 
     @admin.display(description="gone so far")
     def shown_counts(self, erasure: Erasure) -> str:
         """Rows by what they are."""
-        return ", ".join(f"{n:,} {named(table)}" for table, n in sorted(erasure.counts.items())) or showing.NOTHING
+        return ", ".join(f"{n:,} {named(table, n)}" for table, n in sorted(erasure.counts.items())) or showing.NOTHING

@@ -110,7 +110,7 @@ class _Erasing:
 class Redact(_Erasing):
     """Redact what the ended jobs of tenants say (E13)."""
 
-    name, verb, done, permission, batch, danger = "redact", "Redact", "being redacted", Permission.ERASE, 1, True
+    name, verb, done, permission, batch, danger = "redact", "Redact", "marked for redaction", Permission.ERASE, 1, True
     means = ("Inputs, artifacts, checkpoints, keys, messages and log lines of all their jobs that have ended are "
              "emptied for good. The jobs, their receipts and the tenants stay; active jobs go on as they are.")
 
@@ -126,7 +126,7 @@ class Redact(_Erasing):
 class Delete(_Erasing):
     """Delete tenants with everything of theirs (B38)."""
 
-    name, verb, done, permission, batch, danger = "delete", "Delete", "being deleted", Permission.ERASE, 1, True
+    name, verb, done, permission, batch, danger = "delete", "Delete", "marked for deletion", Permission.ERASE, 1, True
     means = ("From now on they take no jobs and none is claimed. What runs is cancelled, and then everything of theirs "
              "is deleted for good: jobs with all that belongs to them, targets, limits, keys, and the tenants "
              "themselves. This cannot be stopped or undone.")
@@ -142,7 +142,7 @@ class Delete(_Erasing):
 
 def _told(seen: Foreseen) -> str:
     """`8 jobs, over 10,000 receipts; 7 are active; blocked: ...`."""
-    parts = [f"{f'over {seen.most:,}' if n > seen.most else f'{n:,}'} {named(table)}"
+    parts = [f"{f'over {seen.most:,}' if n > seen.most else f'{n:,}'} {named(table, n)}"
              for table, n in seen.counts.items() if n]
     text = ", ".join(parts) or "no jobs"
     if seen.active:
@@ -183,8 +183,8 @@ class TenantAdmin(AnsweringAdmin):
     def shown_state(self, tenant: Tenant) -> Any:
         """As a badge."""
         if tenant.deleting_at is not None:
-            return showing.badge("failed", "being deleted")
-        return showing.badge("paused", "archived") if tenant.archived_at else showing.badge("completed", "active")
+            return showing.badge("being deleted", "failed")
+        return showing.badge("archived", "paused") if tenant.archived_at else showing.badge("active", "completed")
 
     @admin.display(description="erasure")
     def erasure(self, tenant: Tenant) -> Any:

@@ -38,7 +38,7 @@ BATCH = 500
 # Jobs looked at to find a batch among them.
 LOOK = 5_000
 # How many rows of a table are counted before it is "more".
-COUNTED = 10_000
+COUNTED = 3_000
 SAMPLE = 5
 CANCELLED = "tenant_deleted"
 # A holder hears of the end by its next heartbeat, and has a little to stop; nobody is waited for any longer.

@@ -259,6 +259,8 @@ def _tenant_full(job: Job, now: datetime) -> Reason | None:
     parked = line.exclude(parked=None).values_list("parked", flat=True).first()
     if parked == "paused":
         return Reason("tenant_paused", "Its tenant is paused.")
+    if parked == "deleting":
+        return Reason("tenant_deleting", "Its tenant is being deleted; it is about to be cancelled.")
     most = limit("tenant_concurrency", job.workspace_id, job.tenant_id)
     if parked is None and most is None:
         return None
