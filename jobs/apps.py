@@ -14,15 +14,24 @@ from django.db.models.signals import post_migrate
 def make_defaults(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
     """The default workspace and its system tenant; after each migrate, since a test's flush empties tables (E2).
 
-    A migrate of another database, or back to before there were tables, makes none.
+    A migrate of another database, or back to before the tables were as they are, makes none.
     """
     from jobs.models import Tenant, Workspace
     from jobs.services import tenancy
 
     if using != DEFAULT_DB_ALIAS:
         return
-    if {Workspace._meta.db_table, Tenant._meta.db_table} <= set(connections[using].introspection.table_names()):
+    if all(_is_complete(connections[using], model) for model in (Workspace, Tenant)):
         tenancy.make_defaults()
+
+
+def _is_complete(connection: Any, model: Any) -> bool:
+    """Whether the table is there with every column that the model writes."""
+    with connection.cursor() as cursor:
+        if model._meta.db_table not in connection.introspection.table_names(cursor):
+            return False
+        there = {column.name for column in connection.introspection.get_table_description(cursor, model._meta.db_table)}
+    return {field.column for field in model._meta.concrete_fields} <= there
 
 
 class JobsConfig(AppConfig):

@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
-from jobs.conf import conf, lease_faults, middleware, registry, unknown_keys
+from jobs.conf import blockers, conf, lease_faults, middleware, registry, unknown_keys
 from jobs.errors import Invalid
 from jobs.routing import SYSTEM, disagreements
 
@@ -28,7 +28,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     faults = faults or [*_values()]
     # Without settings that can be read there are no definitions to be judged.
     if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
-        faults += [*_definitions(), *_middleware()]
+        faults += [*_definitions(), *_middleware(), *_blockers()]
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
@@ -91,6 +91,13 @@ def _middleware() -> Iterator[CheckMessage]:
         middleware()
     except ImproperlyConfigured as error:
         yield Error(str(error), id="jobs.E020", hint="Each is the dotted path of a callable: (run) -> context manager.")
+
+
+def _blockers() -> Iterator[CheckMessage]:
+    try:
+        blockers()
+    except ImproperlyConfigured as error:
+        yield Error(str(error), id="jobs.E030", hint="Each is the dotted path of a callable: (tenant) -> reasons.")
 
 
 def _database() -> Iterator[CheckMessage]:

@@ -65,6 +65,7 @@ class Conf:
     LIVE_CHECK_S: float = 30.0
     LIVE_PER_HOLDER: int = 20
     LIVE_MOST: int = 2_000
+    BLOCKS_DELETION: tuple[str, ...] = ()
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
@@ -78,7 +79,7 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
-_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE")
+_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION")
 
 
 def value_faults(given: dict[str, Any]) -> list[str]:
@@ -183,17 +184,29 @@ Middleware = Callable[[Any], AbstractContextManager[Any]]
 @lru_cache(maxsize=1)
 def middleware() -> tuple[Middleware, ...]:
     """What `MIDDLEWARE` names, in order. Raises ImproperlyConfigured for what is not there or cannot be called."""
-    return tuple(_middleware(path) for path in conf().MIDDLEWARE)
+    return tuple(_named("MIDDLEWARE", path) for path in conf().MIDDLEWARE)
 
 
-def _middleware(path: Any) -> Middleware:
+Blocker = Callable[[Any], Iterable[str]]
+
+
+@lru_cache(maxsize=1)
+def blockers() -> tuple[Blocker, ...]:
+    """What `BLOCKS_DELETION` names: each takes a tenant and says why it cannot be deleted, if so (B38).
+
+    Raises ImproperlyConfigured as `middleware` does.
+    """
+    return tuple(_named("BLOCKS_DELETION", path) for path in conf().BLOCKS_DELETION)
+
+
+def _named(setting: str, path: Any) -> Any:
     try:
         found = import_string(path)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be imported: {error}") from error
+        raise ImproperlyConfigured(f"JOBS[{setting!r}] names {path!r}, which cannot be imported: {error}") from error
     if not callable(found):
-        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be called.")
-    return found  # type: ignore[no-any-return]
+        raise ImproperlyConfigured(f"JOBS[{setting!r}] names {path!r}, which cannot be called.")
+    return found
 
 
 def _forget(*, setting: str, **_: Any) -> None:
@@ -201,6 +214,7 @@ def _forget(*, setting: str, **_: Any) -> None:
         conf.cache_clear()
         registry.cache_clear()
         middleware.cache_clear()
+        blockers.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -278,12 +278,12 @@ def attempts(of: Job, limit: int) -> list[Attempt]:
 
 def logs(attempts: list[Attempt]) -> dict[uuid.UUID, AttemptLog]:
     """The log lines that these attempts left, by attempt."""
-    return AttemptLog.objects.in_bulk([a.pk for a in attempts])
+    return AttemptLog.objects.exclude(lines="").in_bulk([a.pk for a in attempts])
 
 
 def log_of(pk: uuid.UUID, number: int) -> AttemptLog | None:
     """The log lines of one attempt of a job."""
-    return AttemptLog.objects.filter(attempt__job_id=pk, attempt__number=number).first()
+    return AttemptLog.objects.filter(attempt__job_id=pk, attempt__number=number).exclude(lines="").first()
 
 
 def letters(of: Job, limit: int) -> list[DeadLetter]:

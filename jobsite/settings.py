@@ -276,6 +276,7 @@ JOBS: dict[str, Any] = {
     "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
+    "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()

@@ -21,6 +21,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
+from jobs.admin import patience
 from jobs.admin.base import JobsAdmin
 from jobs.errors import Invalid, JobsError
 from jobs.models.permissions import Permission
@@ -31,7 +32,8 @@ LOCATIONS: Any = getattr(admin, "ActionLocation", None)
 MOST = 1_000
 SAMPLE = 10
 WORDS = {"not_dead_lettered": "not dead-lettered", "job_ended": "ended", "gone": "gone", "revoked": "revoked already",
-         "unregistered_version": "version not registered", "database_busy": "database busy, try again"}
+         "unregistered_version": "version not registered", "system_tenant": "the house's own",
+         "database_busy": "database busy, try again"}
 
 
 class Outcome(NamedTuple):
@@ -137,6 +139,14 @@ class AnsweringAdmin(JobsAdmin):
         """May discard dead letters."""
         return self.may(request, Permission.DISCARD)
 
+    def has_archive_permission(self, request: HttpRequest) -> bool:
+        """May archive and restore tenants."""
+        return self.may(request, Permission.ARCHIVE)
+
+    def has_erase_permission(self, request: HttpRequest) -> bool:
+        """May redact jobs, and redact or delete tenants."""
+        return self.may(request, Permission.ERASE)
+
     def has_manage_keys_permission(self, request: HttpRequest) -> bool:
         """May manage keys."""
         return self.may(request, Permission.MANAGE_KEYS)
@@ -201,9 +211,21 @@ class AnsweringAdmin(JobsAdmin):
             "address": self.address(answer), "rest": len(rows) - len(sample),
             "skipped": tally(skipped.values()) if skipped else "", "nothing": len(skipped) == len(rows),
             "sample": sample, "form": form, "more": more, "most": MOST, "ids": ",".join(str(row.pk) for row in rows),
-            "back": self._back(request), "noun": noun}
+            "back": self._back(request), "noun": noun, "foretold": self._foretold(answer, rows)}
         request.current_app = self.admin_site.name  # type: ignore[attr-defined]
         return TemplateResponse(request, "admin/jobs/confirm.html", context)
+
+    @staticmethod
+    def _foretold(answer: Answer, rows: Sequence[Any]) -> Sequence[tuple[str, str]]:
+        """What would go with some of the rows, where an answer can say it."""
+        foretell = getattr(answer, "foretell", None)
+        if foretell is None:
+            return ()
+        try:
+            with patience.within(patience.LIST_MS):
+                return foretell(rows)  # type: ignore[no-any-return]
+        except patience.OutOfPatience:
+            return (("", "The database takes too long to count what would go."),)
 
     def _back(self, request: HttpRequest) -> str:
         """Where the person came from: a page of this site's admin, else the list."""

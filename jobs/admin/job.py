@@ -26,7 +26,7 @@ from jobs.conf import registry
 from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Receipt
 from jobs.models.permissions import Permission
-from jobs.services import cancellation, explain
+from jobs.services import cancellation, erasure, explain
 from jobs.states import HELD, State
 
 RECEIPTS = 100
@@ -45,7 +45,7 @@ class Cancel:
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service, in one statement's order."""
-        answers = cancellation.cancel_many([job.pk for job in rows], by=by, reason=reason)
+        answers = cancellation.cancel_many([job.pk for job in rows], by=by, reason=reason, allow_archived=True)
         return [a.reason_code if isinstance(a, JobsError) else "cancelled_already" if a.repeated else None
                 for a in answers]
 
@@ -84,6 +84,24 @@ class Resume:
         return [refused(lambda job=job: cancellation.resume(job.pk, by=by, reason=reason)) for job in rows]  # type: ignore[misc]
 
 
+class Redact:
+    """Empty what ended jobs say, for good (E13)."""
+
+    name, verb, done, permission, batch, danger = "redact", "Redact", "redacted", Permission.ERASE, 100, True
+    means = ("Input, artifact, checkpoint, subject, keys, target, commands, error messages and log lines are emptied "
+             "for good. State and receipts stay, and with them what people gave as reasons.")
+
+    def foresee(self, rows: Sequence[Job]) -> dict[Any, str]:
+        """Those that have not ended."""
+        return {job.pk: "job_active" for job in rows if not job.ended}
+
+    def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
+        """Through the service, in one statement's order."""
+        answers = erasure.redact_many([job.pk for job in rows], by=by, reason=reason)
+        return [a.reason_code if isinstance(a, JobsError) else "redacted_already" if a.repeated else None
+                for a in answers]
+
+
 class Told(NamedTuple):
     """A receipt, told."""
 
@@ -97,7 +115,7 @@ class Told(NamedTuple):
 class JobAdmin(AnsweringAdmin):
     """Jobs and their history."""
 
-    answers = (Cancel(), Pause(), Resume())
+    answers = (Cancel(), Pause(), Resume(), Redact())
     dated = "pk"
     heavy = ("input", "input_hash", "fingerprint", "checkpoint", "checkpoint_hash", "head", "progress")
     list_display = ("shown_id", "shown_state", "shown_type", "shown_tenant", "place", "attempt_count", "age", "reason")

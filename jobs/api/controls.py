@@ -12,7 +12,7 @@ from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
-from jobs.services import cancellation, dead_letters
+from jobs.services import cancellation, dead_letters, erasure
 from jobs.services.keys import Permission
 
 ACTIONS = ("cancel",)
@@ -51,6 +51,21 @@ class Requeue(View):
         letter = selectors.open_letter(selectors.job(tenant_scope(request), name))
         dead_letters.requeue(letter, by=caller(request).by, reason=fields.text(body, "reason", default="requeued"))
         return _read_again(request, name)
+
+
+class Redact(View):
+    """`/jobs/{id}/redact`."""
+
+    permissions = {"POST": Permission.ERASE}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Empty what an ended job says, for good; its receipts stay (E13)."""
+        body = parsing.body(request, ("reason",), optional=True)
+        job = selectors.job(tenant_scope(request), name)
+        done = erasure.redact_job(str(job.pk), by=caller(request).by,
+                                  reason=fields.text(body, "reason", default="redacted"))
+        # By our id: the caller's own is gone.
+        return _read_again(request, str(job.pk), repeated=done.repeated)
 
 
 class DeadLetter(View):

@@ -46,7 +46,7 @@ def summary(job: Job) -> dict[str, Any]:
 
 def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
     """A job as a single read shows it: with its result, and with its input where that was asked for."""
-    told = {**summary(row), "result_envelope": envelope(row)}
+    told = {**summary(row), "result_envelope": envelope(row), "redacted": not row.input}
     return {**told, "input": parsed(row.input)} if with_input else told
 
 
@@ -98,7 +98,7 @@ def attempt(row: Attempt) -> dict[str, Any]:
 def attempt_with_log(row: Attempt) -> dict[str, Any]:
     """The same with its last log lines; null where it left none."""
     kept: AttemptLog | None = getattr(row, "log", None)
-    told = {"lines": kept.lines.split("\n"), "dropped": kept.dropped} if kept else None
+    told = {"lines": kept.lines.split("\n"), "dropped": kept.dropped} if kept and kept.lines else None
     return {**attempt(row), "log": told}
 
 

@@ -15,6 +15,7 @@ urlpatterns = [
     path("v1/jobs/<str:name>/artifact", history.Artifact.as_view()),
     path("v1/jobs/<str:name>/controls", controls.Controls.as_view()),
     path("v1/jobs/<str:name>/requeue", controls.Requeue.as_view()),
+    path("v1/jobs/<str:name>/redact", controls.Redact.as_view()),
     path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),

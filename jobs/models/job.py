@@ -49,7 +49,9 @@ class Job(models.Model):
     session_key = models.CharField(max_length=200, null=True, db_comment="What singleton modes act on (A14)")
     singleton = models.CharField(max_length=8, default="allow")
     exclusive_group = models.CharField(max_length=200, null=True, db_comment="At most N running at once (C11)")
-    target = models.ForeignKey(Target, on_delete=models.PROTECT, null=True, db_index=False, related_name="jobs")
+    target = models.ForeignKey(Target, on_delete=models.PROTECT, null=True, db_constraint=False, db_index=False,
+                               related_name="jobs", db_comment="Null too where it was redacted; no foreign key: "
+                               "deleting a target would read all jobs")
     generation = models.IntegerField(null=True, db_comment="Of the target, at enqueue (B16)")
 
     state = models.CharField(max_length=16, default=State.QUEUED.value)
@@ -118,9 +120,8 @@ class Job(models.Model):
             models.CheckConstraint(
                 name="job_gate_only_queued",
                 condition=Q(gate__isnull=True) | Q(state="queued", gate__in=[g.value for g in Gate])),
-            models.CheckConstraint(name="job_target_has_generation",
-                                   condition=Q(target__isnull=True, generation__isnull=True)
-                                   | Q(target__isnull=False, generation__isnull=False)),
+            models.CheckConstraint(name="job_target_with_generation",
+                                   condition=Q(target__isnull=True) | Q(generation__isnull=False)),
             models.CheckConstraint(name="job_priority_range", condition=Q(priority__gte=-100, priority__lte=100)),
             models.CheckConstraint(name="job_singleton_known", condition=Q(singleton__in=["allow", "cancel", "steer"])),
             models.CheckConstraint(name="job_chain_positive",

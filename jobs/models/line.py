@@ -14,12 +14,14 @@ class ClaimLine(models.Model):
     tenant_id = models.BigIntegerField()
     worker_group = models.CharField(max_length=64)
     queue = models.CharField(max_length=64)
-    parked = models.CharField(max_length=8, null=True, db_comment="cap, paused or null; each end clears its own word")
+    parked = models.CharField(max_length=8, null=True,
+                              db_comment="cap, paused, deleting or null; each end clears its own word")
 
     class Meta:
         db_table = "jobs_claim_line"
         constraints = [models.CheckConstraint(name="line_parked_known",
-                                              condition=Q(parked=None) | Q(parked__in=["cap", "paused"]))]
+                                              condition=Q(parked=None)
+                                              | Q(parked__in=["cap", "paused", "deleting"]))]
         indexes = [
             models.Index("worker_group", "queue", "tenant_id", name="line_known"),
             models.Index("worker_group", "queue", "tenant_id", "id", name="line_open",

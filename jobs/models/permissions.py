@@ -15,6 +15,8 @@ class Permission(Enum):
     PAUSE = ("pause_job", "Can pause and resume jobs")
     REQUEUE = ("requeue_job", "Can requeue dead letters")
     DISCARD = ("discard_job", "Can discard dead letters")
+    ARCHIVE = ("archive_tenant", "Can archive and restore tenants")
+    ERASE = ("erase", "Can redact jobs, and redact or delete tenants for good")
     MANAGE_LIMITS = ("manage_limits", "Can manage limits")
     MANAGE_KEYS = ("manage_keys", "Can manage keys of the API")
     MANAGE_OWNERS = ("manage_owners", "Can manage owners")

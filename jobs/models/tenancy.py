@@ -31,6 +31,9 @@ class Tenant(models.Model):
     subject = models.CharField(max_length=255, null=True, db_comment="Null: the workspace's one system tenant")
     revision = models.BigIntegerField(default=0, db_comment="A hint raised after commit, never inside a move (E2)")
     archived_at = models.DateTimeField(null=True, db_comment="Set: no new jobs (B37)")
+    archived_by = models.CharField(max_length=200, null=True)
+    archive_reason = models.CharField(max_length=512, null=True)
+    deleting_at = models.DateTimeField(null=True, db_comment="Set: it is being deleted for good; never unset (B38)")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

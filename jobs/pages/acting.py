@@ -57,7 +57,7 @@ def _letter(answer: Callable[..., Any]) -> Callable[[Sequence[UUID], str, str], 
 ACTIONS = {a.verb: a for a in (
     Action("cancel", "Cancel", "cancelled", Permission.CANCEL, ACTIVE,
            "Whoever runs one loses it at once and can commit nothing more. A cancelled job never runs again.",
-           lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why), danger=True),
+           lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why, allow_archived=True), danger=True),
     Action("pause", "Pause", "paused", Permission.PAUSE, frozenset({State.QUEUED, *HELD}),
            "Whoever runs one loses it at once. A paused job waits until somebody resumes it; deadlines go on.",
            lambda ids, by, why: cancellation.pause_many(ids, by=by, reason=why)),

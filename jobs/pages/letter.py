@@ -52,7 +52,7 @@ class Letter(Page):
 
 
 def _input(told: Told) -> dict[str, Any]:
-    text = letters.pretty(told.letter.job.input)
+    text = letters.pretty(told.letter.job.input or "{}")
     definition = registry().find(told.letter.type, told.letter.job.version)
     return {"input": text[:SHOWN], "cut": len(text) > SHOWN, "edited": text,
             "editable": definition is not None and len(text) <= EDITABLE}

@@ -21,10 +21,11 @@ LOCK_MS = 100
 # After a failure the lines of so many seconds are let go: claims wait for this.
 AGAIN_S = 30.0
 _rest = clock.Every(AGAIN_S)
-# Not of an attempt that has been erased meanwhile: nothing would ever erase its lines.
+# Not of an attempt that has been erased meanwhile: nothing would ever erase its lines. The lock keeps an eraser from
+# deleting it in between; where the lines were redacted, their place is taken.
 _KEEP = f"""INSERT INTO jobs_attempt_log (attempt_id, lines, dropped, at)
     SELECT a.id, u.lines, u.dropped, jobs_now() FROM unnest({array('uuid')}, %s::text[], {array('int')})
-        u(id, lines, dropped) JOIN jobs_attempt a ON a.id = u.id ON CONFLICT DO NOTHING"""
+        u(id, lines, dropped) JOIN jobs_attempt a ON a.id = u.id FOR KEY SHARE OF a ON CONFLICT DO NOTHING"""
 Entry = tuple[str, str, int]  # attempt, text, how many earlier lines had to go
 
 
@@ -52,6 +53,6 @@ def keep(entries: Sequence[Entry]) -> None:
 
 
 def of(job: Job) -> AttemptLog | None:
-    """The lines of the latest attempt that left some."""
-    return AttemptLog.objects.filter(attempt__job_id=job.pk).select_related("attempt").order_by(
+    """The lines of the latest attempt that left some; none of a redacted job."""
+    return AttemptLog.objects.filter(attempt__job_id=job.pk).exclude(lines="").select_related("attempt").order_by(
         "-attempt__number").first()

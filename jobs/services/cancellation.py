@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from jobs import clock, failpoints
-from jobs.errors import Invalid, JobEnded, JobNotFound, JobsError
+from jobs.errors import Invalid, JobEnded, JobNotFound, JobsError, Refused
 from jobs.services import words
 from jobs.services.words import JobId
 from jobs.states import State, Verb
+from jobs.store import lookup
 from jobs.store.moves import Answer, Moved, apply
 from jobs.store.sql import joining
 from jobs.store.verbs import Move
@@ -17,19 +18,27 @@ from jobs.store.verbs import Move
 REASON_LIMIT = 512
 
 
-def cancel(job_id: JobId, *, by: str, reason: str = "cancelled", revision: int | None = None) -> Moved:
+def cancel(job_id: JobId, *, by: str, reason: str = "cancelled", revision: int | None = None,
+           allow_archived: bool = False) -> Moved:
     """Cancel a job at once; its holder can commit nothing any more (C30, E5).
 
-    Cancelling a cancelled job is a quiet yes; raises JobEnded for another end, JobNotFound, RevisionMismatch.
+    Cancelling a cancelled job is a quiet yes; raises JobEnded for another end, JobNotFound, RevisionMismatch, and
+    Refused `tenant_archived` unless `allow_archived`, as the site's own people may (B37).
     """
-    return answered(cancel_many([job_id], by=by, reason=reason, revision=revision)[0])
+    return answered(cancel_many([job_id], by=by, reason=reason, revision=revision, allow_archived=allow_archived)[0])
 
 
-def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled",
-                revision: int | None = None) -> list[Answer]:
+def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled", revision: int | None = None,
+                allow_archived: bool = False) -> list[Answer]:
     """Cancel each; a refusal stands in its place."""
     check_reason(reason)
-    answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision))
+    refused: dict[str, JobsError] = {}
+    if not allow_archived:
+        archived = lookup.of_archived([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)])
+        refused = dict.fromkeys(archived, Refused("The tenant is archived; its jobs end by themselves.",
+                                                  code="tenant_archived"))
+    answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision),
+                    refused=refused)
     return [_quiet(answer, id_) for answer, id_ in zip(answers, job_ids, strict=True)]
 
 

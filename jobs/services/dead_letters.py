@@ -34,11 +34,18 @@ class NotDeadLettered(IllegalMove):
     code = "not_dead_lettered"
 
 
+class InputRedacted(Conflict):
+    """The input of this job was redacted: it can be requeued with another one only."""
+
+    code = "input_redacted"
+
+
 def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued", input: Any = GIVEN) -> Moved:
     """Start a new chain of the job, its last checkpoint kept (C27, E4); with `input` another one than it had.
 
     A changed input passes the codec of the job's definition; what was changed stands in a receipt (E12). Raises
-    NotDeadLettered, TargetSuperseded, Refused (archived tenant) and Invalid (version no longer registered, bad input).
+    NotDeadLettered, TargetSuperseded, InputRedacted, Refused (archived tenant) and Invalid (version no longer
+    registered, bad input).
     """
     check_reason(reason)
     with joining(savepoint=True):
@@ -51,7 +58,7 @@ def _change(letter: DeadLetter, by: str, reason: str, input: Any) -> None:
     found = letters.lock([letter.pk]).get(letter.pk)
     if found is None:
         raise NotDeadLettered()
-    if (refusal := _refusal(found)) is not None:
+    if (refusal := _refusal(found._replace(redacted=False))) is not None:
         raise refusal
     editing.change(found.job_id, input, by=by, reason=reason)
 
@@ -79,7 +86,9 @@ def _refusal(letter: Letter) -> JobsError | None:
     if registry().find(letter.type, letter.version) is None:
         return Invalid(f"{letter.type}@{letter.version} is not registered any more.", field="type",
                        code="unregistered_version")
-    return TargetSuperseded() if letter.superseded else None
+    if letter.superseded:
+        return TargetSuperseded()
+    return InputRedacted() if letter.redacted else None
 
 
 def discard(letter: DeadLetter, *, by: str, reason: str = "discarded") -> Moved:

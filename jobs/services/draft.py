@@ -18,7 +18,7 @@ from jobs.receipts import body_text
 from jobs.registry import SITE, Definition
 from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM, route
-from jobs.services import words
+from jobs.services import continuing, tenancy, words
 from jobs.services.words import Place
 
 MS = 1_000
@@ -73,7 +73,9 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
     """The row that a request becomes; raises every refusal that does not depend on other rows (E3.3)."""
     options = request.options
     definition = _definition(request, door)
-    if spot.archived:
+    if spot.deleting:
+        raise tenancy.TenantDeleting("This tenant is being deleted and takes no jobs.", field="tenant_subject")
+    if spot.archived and not continuing.of(spot.tenant_id):
         raise Refused("This tenant is archived and takes no new jobs.", code="tenant_archived", field="tenant_subject")
     text = definition.input.normal(request.input)
     given = json.loads(text) if definition.reads_input else {}

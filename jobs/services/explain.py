@@ -186,6 +186,7 @@ _TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.SUPERSEDED: lambda b, a: f"superseded by generation {b.get('generation')} of its target{_by(b)}",
     Kind.REQUEUED: lambda b, a: f"requeued{_by(b)}: a new chain begins ({b.get('reason')})",
     Kind.CHANGED: lambda b, a: f"its input was changed{_by(b)} at {_places(b)} ({b.get('reason')})",
+    Kind.REDACTED: lambda b, a: f"what it said was redacted{_by(b)} ({b.get('reason')})",
     Kind.DISCARDED: lambda b, a: f"its dead letter was discarded{_by(b)} ({b.get('reason')})",
 }
 
@@ -258,6 +259,8 @@ def _tenant_full(job: Job, now: datetime) -> Reason | None:
     parked = line.exclude(parked=None).values_list("parked", flat=True).first()
     if parked == "paused":
         return Reason("tenant_paused", "Its tenant is paused.")
+    if parked == "deleting":
+        return Reason("tenant_deleting", "Its tenant is being deleted; it is about to be cancelled.")
     most = limit("tenant_concurrency", job.workspace_id, job.tenant_id)
     if parked is None and most is None:
         return None

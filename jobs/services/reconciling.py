@@ -25,6 +25,7 @@ from jobs.registry import Definition, Ended, define
 from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM
 from jobs.schemas import Codec
+from jobs.services import continuing
 from jobs.services.draft import Door, Request, row_of
 from jobs.services.words import Place
 from jobs.states import TERMINAL, State
@@ -95,10 +96,12 @@ def job_ended(run: Any, job_id: UUID, chain: int, state: State, reason: str | No
         return
     text = Artifact.objects.filter(job_id=job_id).values_list("value", flat=True).first()
     made = _read(known.artifact, text) if state == State.COMPLETED else None
-    answer = known.on_ended(Ended(str(job_id), job.type, job.version, state, reason, chain,
-                                  _read(known.input, job.input), made, job.tenant.subject))
-    if inspect.isawaitable(answer):
-        async_to_sync(_awaited)(answer)
+    told = Ended(str(job_id), job.type, job.version, state, reason, chain, _read(known.input, job.input), made,
+                 job.tenant.subject)
+    with continuing.telling(job.tenant_id):
+        answer = known.on_ended(told)
+        if inspect.isawaitable(answer):
+            async_to_sync(_awaited)(answer)
 
 
 async def _awaited(answer: Any) -> None:

@@ -1,12 +1,29 @@
-"""Workspaces and tenants: finding them, making them, archiving."""
+"""Workspaces and tenants: finding them, making them, archiving and restoring them (B37). Deleting is `erasure`'s."""
 
 from __future__ import annotations
 
+import logging
+
 from django.db import transaction
 
+from jobs import clock
 from jobs.conf import conf
-from jobs.errors import Invalid, NotFound
+from jobs.errors import Conflict, Invalid, NotFound, Refused
 from jobs.models import Tenant, Workspace
+
+log = logging.getLogger("jobs.tenancy")
+
+
+class SystemTenant(Refused):
+    """The untenanted tenant of a workspace is the house's own: it cannot be archived or deleted."""
+
+    code = "system_tenant"
+
+
+class TenantDeleting(Conflict):
+    """This tenant is being deleted for good."""
+
+    code = "tenant_deleting"
 
 SUBJECT_LIMIT = 255
 
@@ -51,3 +68,47 @@ def check_subject(subject: str) -> None:
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_LIMIT or not subject.isprintable():
         raise Invalid(f"must be 1 to {SUBJECT_LIMIT} printable characters", field="tenant_subject",
                       code="invalid_tenant_subject")
+
+
+def archive(tenant: Tenant, *, by: str, reason: str) -> bool:
+    """Take no new jobs for this tenant; what was admitted goes on, and so does what it continues with (B37, E3).
+
+    Meanwhile its jobs cannot be requeued, callers cannot cancel them, and publication hooks cannot commit. False where
+    it was archived already. Raises SystemTenant, TenantDeleting and NotFound. Joins the caller's transaction.
+    """
+    _check(tenant)
+    done = Tenant.objects.filter(pk=tenant.pk, archived_at=None, deleting_at=None).update(
+        archived_at=clock.Now(), archived_by=by[:200], archive_reason=reason)
+    return _noted(tenant, bool(done), "archived", by)
+
+
+def restore(tenant: Tenant, *, by: str) -> bool:
+    """Take jobs for this tenant again; false where it was not archived. Raises as `archive` does (B37)."""
+    _check(tenant)
+    done = Tenant.objects.filter(pk=tenant.pk, deleting_at=None).exclude(archived_at=None).update(
+        archived_at=None, archived_by=None, archive_reason=None)
+    return _noted(tenant, bool(done), "restored", by)
+
+
+def _check(tenant: Tenant) -> None:
+    if tenant.subject is None:
+        raise SystemTenant()
+
+
+def _noted(tenant: Tenant, done: bool, word: str, by: str) -> bool:
+    if done:
+        # Not its subject: logs are kept longer than what is erased.
+        log.info("tenant %d was %s by %s", tenant.pk, word, by)
+        return True
+    now = Tenant.objects.filter(pk=tenant.pk).values_list("deleting_at", flat=True)
+    if not now:
+        raise NotFound("There is no such tenant.", field="tenant_subject")
+    if now[0] is not None:
+        raise TenantDeleting()
+    return False
+
+
+def inactive(tenant_id: int) -> Refused | None:
+    """Why nothing may be published for this tenant, if so: it is archived, or is gone (B37)."""
+    active = Tenant.objects.filter(pk=tenant_id, archived_at=None).exists()
+    return None if active else Refused("This tenant is archived; nothing is published for it.", code="tenant_archived")

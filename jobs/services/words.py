@@ -38,6 +38,7 @@ class Place(NamedTuple):
     workspace_id: int
     tenant_id: int
     archived: bool
+    deleting: bool = False
 
 
 def check_place(workspace: str | None, tenant: str | None) -> None:

@@ -1,11 +1,12 @@
 """Deletion of jobs and of what belongs to them: the only module that does it, by bounded batches of ids (E13).
 
 What may go is judged again on the locked row. Locked jobs are skipped, and nobody who claims waits for ours: they
-have ended. Targets stay, since a generation never falls.
+have ended. Targets stay as long as their tenant, since a generation never falls.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ _OF_JOBS = (
     "DELETE FROM jobs_attempt WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_job WHERE id = ANY({ids})",
 )
+# The tables of these but that of jobs, and the column by which each knows its job or its attempt.
+BY_JOB = {sql.split()[2]: sql.split()[4] for sql in _OF_JOBS[:-1]}
 
 
 def _columns(keeps: Sequence[Keep]) -> list[str]:
@@ -75,12 +78,18 @@ def jobs(ids: Sequence[str], keeps: Sequence[Keep]) -> int:
     mine = packed([r[0] for r in rows(_LOCK, [packed(ids), *_columns(keeps)])])
     if not mine:
         return 0
-    # The triggers of receipts and artifacts let a DELETE through for us alone, until the commit.
+    return _delete(mine)["jobs_job"]
+
+
+def erasing() -> None:
+    """Let the triggers of receipts and artifacts pass what is erased, until the commit; for `store` alone (E13)."""
     run("SET LOCAL jobs.erasing = 'on'")
-    done = 0
-    for sql in _OF_JOBS:
-        done = run(sql.format(ids=array("uuid")), [mine])
-    return done
+
+
+def _delete(mine: str) -> Counter[str]:
+    """Delete these locked jobs with everything of theirs; how many rows of each table."""
+    erasing()
+    return Counter({sql.split()[2]: run(sql.format(ids=array("uuid")), [mine]) for sql in _OF_JOBS})
 
 
 _LETTERS = f"""SELECT d.id, d.job_id::text, k.ms IS NOT NULL AND d.resolved_at < jobs_now() - k.ms * interval '1 ms'
@@ -123,3 +132,63 @@ _BULKS = """DELETE FROM jobs_bulk_answer WHERE id IN (SELECT id FROM jobs_bulk_a
 def bulk_answers(ms: int, limit: int = BATCH) -> int:
     """Delete bulk answers that ended so long ago; how many."""
     return run(_BULKS.format(limit=int(limit)), [ms])
+
+
+# --- a whole tenant ---------------------------------------------------------------------------------------------------
+
+# What a tenant has beside its jobs; each has a tenant_id.
+OF_TENANT = ("jobs_bulk_answer", "jobs_limits", "jobs_key", "jobs_target", "jobs_claim_line")
+# A full lock, since they are deleted. Untold ends are waited for until patience is over.
+_NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
+        WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)
+    SELECT job.id::text, job.chain, job.ended_at IS NOT NULL, job.ended_at IS NOT NULL AND (%s OR {_TOLD})
+    FROM job ORDER BY job.id"""
+_TELLING_IDS = f"""SELECT t.id::text FROM jobs_job t WHERE t.idempotency_key = ANY({array('text')})
+    AND t.tenant_id = (SELECT house.id FROM jobs_tenant own JOIN jobs_tenant house
+        ON house.workspace_id = own.workspace_id AND house.subject IS NULL WHERE own.id = %s)
+    ORDER BY t.id FOR UPDATE SKIP LOCKED"""
+_REST = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT x.ctid FROM {table} x WHERE x.tenant_id = %s LIMIT {limit}))"
+_TENANT = "DELETE FROM jobs_tenant WHERE id = %s AND deleting_at IS NOT NULL AND subject IS NOT NULL"
+
+
+class Looked(NamedTuple):
+    """One look at a tenant's jobs: the last one seen, those that have not ended, whether some must wait, what is gone.
+
+    `last` is None where none was left behind the place from which it looked.
+    """
+
+    last: str | None
+    active: list[str]
+    waits: bool
+    gone: Counter[str]
+
+
+def tenants_jobs(tenant_id: int, after: str, limit: int, *, untold: bool, leave: bool = False) -> Looked:
+    """Delete the next jobs of a tenant that have ended and whose end was told, or `untold` too.
+
+    With them goes what tells of their ends. `leave`: look, and delete nothing.
+    """
+    seen = rows(_NEXT.format(limit=int(limit)), [tenant_id, after, untold])
+    active = [id_ for id_, _, ended, _ in seen if not ended]
+    past = [] if leave else [(id_, chain) for id_, chain, _, may_go in seen if may_go]
+    waits = any(ended and not may_go for _, _, ended, may_go in seen)
+    gone: Counter[str] = Counter()
+    if past:
+        keys = [TELLING.format(job=id_, chain=n) for id_, chain in past for n in range(1, chain + 1)]
+        tellings = [r[0] for r in rows(_TELLING_IDS, [packed(keys), tenant_id])]
+        gone = _delete(packed([id_ for id_, _ in past] + tellings))
+    return Looked(seen[-1][0] if seen else None, active, waits, gone)
+
+
+def rest_of_tenant(tenant_id: int, limit: int = BATCH) -> Counter[str]:
+    """Delete what the tenant has beside jobs, so many rows of each table at most; how many. None: nothing is left."""
+    gone: Counter[str] = Counter()
+    for table in OF_TENANT:
+        if n := run(_REST.format(table=table, limit=int(limit)), [tenant_id]):
+            gone[table] = n
+    return gone
+
+
+def tenant(tenant_id: int) -> int:
+    """Delete the tenant itself, once it is marked so; the commit refuses where anything still refers to it."""
+    return run(_TENANT, [tenant_id])

@@ -25,6 +25,7 @@ class Letter(NamedTuple):
     version: int
     archived: bool
     superseded: bool
+    redacted: bool
 
 
 # Targets before jobs, each by id: the order of everybody else (E3).
@@ -36,7 +37,7 @@ _LOCK_JOBS = f"""SELECT job.id FROM jobs_job job WHERE job.id IN (SELECT d.job_i
     WHERE d.id = ANY({array('bigint')})) ORDER BY job.id FOR NO KEY UPDATE OF job"""
 # A statement of its own: the one that waited for a lock has read the letters before.
 _OPEN = f"""SELECT d.id, job.id::text, job.type, job.version, tenant.archived_at IS NOT NULL,
-        t.generation IS NOT NULL AND t.generation <> job.generation
+        job.generation IS NOT NULL AND t.generation IS DISTINCT FROM job.generation, job.input = ''
     FROM jobs_dead_letter d JOIN jobs_job job ON job.id = d.job_id JOIN jobs_tenant tenant ON tenant.id = job.tenant_id
     LEFT JOIN jobs_target t ON t.id = job.target_id
     WHERE d.id = ANY({array('bigint')}) AND d.resolved_at IS NULL"""

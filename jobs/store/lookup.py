@@ -107,12 +107,22 @@ def versions(job_ids: Collection[str]) -> dict[str, tuple[str, int]]:
     return {id_: (type_, version) for id_, type_, version in found}
 
 
-_PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL FROM jobs_tenant t
+_OF_ARCHIVED = f"""SELECT job.id::text FROM jobs_job job JOIN jobs_tenant t ON t.id = job.tenant_id
+    WHERE job.id = ANY({array('uuid')}) AND job.ended_at IS NULL AND t.archived_at IS NOT NULL
+    AND t.subject IS NOT NULL"""
+
+
+def of_archived(job_ids: Collection[str]) -> set[str]:
+    """Those of these jobs that have not ended and whose tenant is archived."""
+    return {r[0] for r in rows(_OF_ARCHIVED, [packed(job_ids)])}
+
+
+_PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL, t.deleting_at IS NOT NULL FROM jobs_tenant t
     JOIN jobs_workspace w ON w.id = t.workspace_id WHERE w.slug = %s AND {subject}"""
 
 
-def place(slug: str, subject: str | None) -> tuple[int, int, bool] | None:
-    """(workspace, tenant, archived) of a workspace's tenant; None when there is none yet."""
+def place(slug: str, subject: str | None) -> tuple[int, int, bool, bool] | None:
+    """(workspace, tenant, archived, deleting) of a workspace's tenant; None when there is none yet."""
     if subject is None:
         found = rows(_PLACE.format(subject="t.subject IS NULL"), [slug])
     else:

@@ -17,7 +17,8 @@ BULK_WORDS = {
 }
 SKIP_REASONS = {
     "target_superseded": "a newer request for the same target has taken its place",
-    "tenant_archived": "its tenant is archived", "unregistered_version": "its version is not registered any more",
+    "tenant_archived": "its tenant is archived", "input_redacted": "its input was redacted",
+    "unregistered_version": "its version is not registered any more",
     "not_dead_lettered": "answered by somebody else at the same moment",
     "locked": "somebody else held the job for too long", "broken": "the database or a hook of the site refused it",
 }

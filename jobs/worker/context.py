@@ -57,6 +57,11 @@ class Run:
         return self._job.id
 
     @property
+    def tenant_id(self) -> int:
+        """Whose job it is."""
+        return self._job.tenant_id
+
+    @property
     def attempt_id(self) -> str:
         """The attempt's id: a capability, for nobody outside."""
         return self._job.fence

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.logs import facts_of
+from jobs.services import continuing
 
 if TYPE_CHECKING:
     from jobs.worker.context import Run
@@ -29,6 +30,7 @@ class Writer(Protocol):
 
 
 present: ContextVar[Run | None] = ContextVar("jobs_run", default=None)
+continuing.asking(lambda: None if (run := present.get()) is None else run.tenant_id)
 # runworker's --verbosity: only trouble, the usual, the usual, everything.
 LEVELS = (logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 _NOBODY = {"job": None, "attempt": None, "type": None, "tenant": None}

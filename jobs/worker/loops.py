@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from jobs import clock
-from jobs.services import recovery, workers
+from jobs.services import erasure, recovery, workers
 from jobs.services.leaders import Leadership, lease_s
 from jobs.services.recovery import BATCH, Closing, Deadlines, Recovery, Redrive, Registered, Repair
 from jobs.services.retention import Retention
@@ -88,6 +88,7 @@ def loops(registered: Registered | None = None) -> list[Loop]:
         Loop("redrive", Redrive().tick, 15.0, limit=500, first_after_s=REDRIVE_FIRST_AFTER_S),
         Loop("workers", workers.tidy, 30.0),
         Loop(DUTY, Triage().tick, 1.0, limit=500),
+        Loop(erasure.DUTY, erasure.Erasures().tick, 1.0, limit=500),
         Loop("retention", Retention().tick, 60.0, limit=2_000, gentle=True),
     ]
     return mine if registered is None else [*mine, Loop("registered", registered.tick, 60.0, led=False)]

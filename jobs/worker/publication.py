@@ -14,7 +14,7 @@ from jobs.conf import conf
 from jobs.errors import JobsError
 from jobs.outcomes import Completed, Failed
 from jobs.registry import Definition
-from jobs.services import settlement
+from jobs.services import settlement, tenancy
 from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
 from jobs.worker.connection import let_go
@@ -29,13 +29,13 @@ class Commit:
 
     def __init__(self, job: Claimed, run: Run, done: Completed, by: str) -> None:
         self._run, self._by = run, by
-        self._report = Report(job.id, job.fence, done)
+        self._report, self._tenant_id = Report(job.id, job.fence, done), job.tenant_id
         self.committed = False
         self.unstored = False
         self.over = False
 
     def __call__(self) -> None:
-        """Settle now. Raises JobsError when late, twice, or after the claim was lost."""
+        """Settle now. Raises JobsError when late, twice, after the claim was lost, and for an archived tenant (B37)."""
         if self.committed:
             raise JobsError("commit() was called twice.", code="already_committed")
         if self._late():
@@ -61,7 +61,7 @@ class Commit:
         """Storage that fails for a moment is no failure of the job: the same settlement may be sent again (E5)."""
         for tried in range(1, settlement.TRIES + 1):
             try:
-                return settlement.settle([self._report], self._by)[0]
+                return tenancy.inactive(self._tenant_id) or settlement.settle([self._report], self._by)[0]
             except (OperationalError, InterfaceError, InternalError) as error:
                 if isinstance(error, InternalError) and not settlement.is_read_only(error):
                     raise
@@ -81,7 +81,7 @@ class JoiningCommit(Commit):
 
     def _settle(self) -> Answer:
         try:
-            return settlement.settle_within(self._report, self._by)
+            return tenancy.inactive(self._tenant_id) or settlement.settle_within(self._report, self._by)
         except BaseException:
             # Whatever it was, the transaction is lost, and the job has not failed.
             self.unstored = True

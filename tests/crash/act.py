@@ -61,6 +61,40 @@ def bulk(job_id: str) -> None:
     _say(done=done)
 
 
+def redact(job_id: str) -> None:
+    """Redact it, or say that it was."""
+    from jobs.models import Job, Receipt
+    from jobs.services import erasure
+
+    done = erasure.redact_job(job_id, by="user:crash", reason="crash")
+    assert Job.objects.get(pk=job_id).input == ""
+    assert Receipt.objects.filter(job_id=job_id, kind="job.redacted").count() == 1
+    _say(number=done.number)
+
+
+def erase(job_id: str) -> None:
+    """Delete the tenant beside it with its one job, and carry that on to its end, whoever began it."""
+    from jobs import clock
+    from jobs.errors import NotFound
+    from jobs.models import Erasure, Tenant
+    from jobs.services import erasure
+
+    tenant = Tenant.objects.filter(subject=f"gone-{job_id}").first()
+    try:
+        if tenant is not None:
+            erasure.delete(tenant, by="user:crash", reason=job_id)
+    except NotFound:
+        # A healthy worker has carried it on meanwhile.
+        tenant = None
+    begun, duty = Erasure.objects.get(reason=job_id), erasure.Erasures()
+    while not begun.ended:
+        if not duty.carry_on(begun.pk):
+            clock.sleep(0.05)
+        begun.refresh_from_db()
+    assert (begun.end, begun.counts["jobs_job"], begun.counts["jobs_tenant"]) == ("finished", 1, 1), begun.counts
+    _say(done=1)
+
+
 def recover(job_id: str) -> None:
     """Recover this job's lapsed attempt, as the loop does with all of them."""
     from jobs.services import recovery
@@ -108,8 +142,8 @@ def _settled(name: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "bulk": bulk, "recover": recover, "promote": promote,
-    "serve": serve}
+    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "bulk": bulk, "redact": redact, "erase": erase,
+    "recover": recover, "promote": promote, "serve": serve}
 
 
 if __name__ == "__main__":

@@ -86,6 +86,11 @@ CELLS: list[Cell] = [
            {"kill": "failed|queued", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED,
            starts=(2,)),
     *_each("bulk.committed", "bulk", "quick", dict.fromkeys(FAULTS, "queued"), outcomes=FAILED, starts=(2,)),
+    # --- a person redacts a job that was cancelled, or deletes a tenant beside it; another process carries that on ---
+    *_each("redact.written", "redact", "quick", dict.fromkeys(FAULTS, "cancelled"), outcomes=(), starts=(),
+           state="cancelled"),
+    *_each("erase.written", "erase", "quick", dict.fromkeys(FAULTS, "cancelled"), outcomes=(), starts=(),
+           state="cancelled"),
     # --- the duties; a batch that fails is done one by one, on another connection where one was lost ---
     *_each("recovery.found", "recover", "quick",
            {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),

@@ -244,7 +244,8 @@ class Batch:
 
     def _repeat(self) -> None:
         """Healthy processes: workers for everything, and every client says again what it is not sure of."""
-        unsure = [case for case in self.cases if case.cell.actor in ("enqueue", "cancel", "requeue", "bulk")]
+        unsure = [case for case in self.cases if case.cell.actor in ("enqueue", "cancel", "requeue", "bulk",
+                                                                                  "redact", "erase")]
         for case, actor in [(case, self._again(case)) for case in unsure]:
             actor.process.wait(PATIENCE_S)
             # What is requeued already has no open letter any more, and says so.

@@ -9,7 +9,18 @@ from typing import Any
 
 from django.db import connection, models
 
-from jobs.models import Attempt, AttemptLog, BulkAnswer, Command, DeadLetter, Job, Limits, Worker, Workspace
+from jobs.models import (
+    Attempt,
+    AttemptLog,
+    BulkAnswer,
+    Command,
+    DeadLetter,
+    Erasure,
+    Job,
+    Limits,
+    Worker,
+    Workspace,
+)
 from jobs.services import keys, tenancy
 from tests.driver import Driver
 
@@ -46,6 +57,8 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
     AttemptLog.objects.create(attempt=attempt, lines=word, dropped=0)
     bulk = BulkAnswer.objects.create(token=uuid.uuid4(), verb="discard", by="b", reason="r", upto=0, expected=0,
                                      skipped={word: 1}, end="e", ended_at=job.created_at)
+    gone = Erasure.objects.create(verb="redact", workspace_id=job.workspace_id, tenant_id=job.tenant_id, by="b",
+                                  reason="r", phase="p", counts={word: 1}, end="e", ended_at=job.created_at)
     limits = Limits.objects.create(workspace_id=job.workspace_id, tenant_id=job.tenant_id)
     with connection.cursor() as cursor:
         body = json.dumps({"by": word, "reason": word, "type": word, "to": "failed", "code": word})
@@ -55,11 +68,12 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
                        [job_id, json.dumps({word: [word]})])
         cursor.execute("INSERT INTO jobs_leader (duty, holds) VALUES (%s, 0)", [f"{word}{mark}"[:64]])
         cursor.execute("UPDATE jobs_attempt SET worker_id = %s WHERE job_id = %s", [worker.pk, job_id])
-    for row in (job, attempt, letter, workspace, worker, key, command, bulk, job.tenant, job.target):
+    for row in (job, attempt, letter, workspace, worker, key, command, bulk, gone, job.tenant, job.target):
         _poison(row, word, mark)
     return {"job": job.pk, "attempt": attempt.pk, "deadletter": letter.pk, "workspace": workspace.pk,
             "worker": worker.pk, "key": key.pk, "command": command.pk, "tenant": job.tenant_id,
             "target": job.target_id, "artifact": job.pk, "limits": limits.pk, "bulkanswer": bulk.pk,
+            "erasure": gone.pk,
             "leader": f"{word}{mark}"[:64]}
 
 

@@ -37,11 +37,14 @@ from tests.pages.people import person
 
 EVERYBODY = ("stranger", "outsider", *PEOPLE, "root")
 ROOT = {"view_job", "view_payload", "cancel_job", "pause_job", "requeue_job", "discard_job", "manage_limits",
-        "manage_keys"}
+        "manage_keys", "archive_tenant", "erase"}
 # Model, action, permission, whether it needs an open dead letter, what the job is in.
 ACTIONS = [("job", "cancel", "cancel_job"), ("job", "pause", "pause_job"), ("job", "resume", "pause_job"),
            ("deadletter", "requeue", "requeue_job"), ("deadletter", "discard", "discard_job"),
            ("key", "revoke", "manage_keys")]
+# What they do is tested in test_erasure.
+ERASING = [("job", "redact", "erase"), ("tenant", "archive", "archive_tenant"), ("tenant", "restore", "archive_tenant"),
+           ("tenant", "redact", "erase"), ("tenant", "delete", "erase")]
 
 
 def rights(name: str) -> set[str]:
@@ -108,7 +111,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
 
 def _actions(client, name, may, rows):
     """Previews for whoever may; each of the steps is refused to everybody else, and changes nothing."""
-    for model, action, permission in ACTIONS:
+    for model, action, permission in (*ACTIONS, *ERASING):
         allowed = permission in may and ("view_job" in may or model == "key")
         preview = act(client, model, action, rows[model])
         asked = client.get(url(model, "answer", action), {"id": rows[model]})

@@ -99,12 +99,20 @@ def test_isolated_handlers_need_nothing_of_the_workers_pool(settings, monkeypatc
     assert checks.pool_fault(1_000) is None
 
 
-@pytest.mark.parametrize("name", ["ROUTING", "DEFINITIONS", "AGENTS", "MIDDLEWARE"])
+@pytest.mark.parametrize("name", ["ROUTING", "DEFINITIONS", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION"])
 def test_a_list_that_is_none_is_named(settings, name):
     """And nothing else goes wrong over it."""
     settings.JOBS = {**settings.JOBS, name: 5}
     [fault] = checks.check_settings(None)
     assert f"JOBS['{name}'] is 5, and must be a list." in fault.msg
+
+
+@pytest.mark.parametrize(("path", "said"), [("nowhere.at_all", "cannot be imported"), ("os.sep", "cannot be called")])
+def test_what_blocks_deletions_and_is_not_there_is_named(settings, path, said):
+    """B38: a deletion must not go through because its guard was misspelt."""
+    settings.JOBS = {**settings.JOBS, "BLOCKS_DELETION": [path]}
+    [fault] = checks.check_settings(None)
+    assert (fault.id, said in fault.msg) == ("jobs.E030", True)
 
 
 def test_connections_kept_open_for_every_thread_are_a_warning(monkeypatch):

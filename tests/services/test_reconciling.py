@@ -131,7 +131,7 @@ def test_a_batch_of_ends_costs_two_statements_and_other_types_none(driver):
     ids = [driver.enqueue("watched") for _ in range(3)] + [driver.enqueue("echo") for _ in range(3)]
     with statements() as found:
         cancellation.cancel_many(ids[:3], by="test")
-    assert sum("jobs_tenant t" in sql for sql, _ in found) == 1
+    assert sum("jobs_tenant t ON t.workspace_id" in sql for sql, _ in found) == 1
     assert sum("INSERT INTO jobs_job (" in sql for sql, _ in found) == 1
     assert len(telling()) == 3
     with statements() as found:
@@ -140,7 +140,7 @@ def test_a_batch_of_ends_costs_two_statements_and_other_types_none(driver):
     registry().told = frozenset()
     with statements() as found:
         cancellation.cancel_many(ids[3:], by="test")
-    assert not [sql for sql, _ in found if "jobs_tenant t" in sql]
+    assert not [sql for sql, _ in found if "jobs_tenant t ON t.workspace_id" in sql]
 
 
 def test_an_archived_or_missing_system_tenant_does_not_keep_a_job_from_ending(driver):

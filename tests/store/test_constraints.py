@@ -39,7 +39,7 @@ BROKEN = [
     ("state = 'queued'", "job_terminal_iff_ended"),
     ("gate = 'scheduled'", "job_gate_only_queued"),
     ("state = 'queued', ended_at = NULL, gate = 'other'", "job_gate_only_queued"),
-    ("generation = 1", "job_target_has_generation"),
+    ("target_id = 1, generation = NULL", "job_target_with_generation"),
     ("priority = 101", "job_priority_range"),
     ("singleton = 'maybe'", "job_singleton_known"),
     ("failures = -1", "job_counters_not_negative"),
