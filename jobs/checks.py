@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
@@ -30,6 +30,17 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
         faults += [*_definitions(), *_middleware(), *_blockers()]
     return [*faults, *_database(), *_order(), *_time_zones()]
+
+
+@register("jobs")
+def check_doors(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Notes what is registered and cannot be enqueued (B43); definitions that do not load are `check_settings`'."""
+    try:
+        closed = [d.name for d in registry() if not d.enabled]
+    except (ImportError, Invalid, ImproperlyConfigured, TypeError):
+        return []
+    return [Info(f"{name} is registered, and takes no new jobs: it is not enabled.", id="jobs.I021",
+                 hint="The jobs that there are run on.") for name in closed]
 
 
 @register(Tags.database)

@@ -16,6 +16,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from jobs import leases
 from jobs.codecs import MAX_INTEGER, MAX_PAYLOAD_BYTES, printable
 from jobs.errors import Invalid
 from jobs.leases import DEFAULT_LEASE_S
@@ -61,6 +62,10 @@ class Span:
     by_agent: bool = False
 
 
+# A44's and A46's rules for what a definition does not measure itself: from its lease (`leases`).
+ByLease = Literal["lease"]
+
+
 class Spans(NamedTuple):
     """The spans of one job in seconds; no `max_duration_s` means that only the timeout bounds it."""
 
@@ -99,7 +104,8 @@ class Definition:
     """The code-owned contract of one `type@version` (B5). Spans are seconds, sizes bytes of UTF-8.
 
     Raises Invalid invalid_definition with every fault at once (B6). Where SITE or None stands for a span, the site's
-    default holds; `retry=None` means never retried, `retention=None` kept for ever. `publish(job, artifact, commit)`
+    default holds; `timeout_s="lease"` is the lease less a second (A44), `max_duration_s="lease"` the lease and a minute
+    (A46); `retry=None` means never retried, `retention=None` kept for ever. `publish(job, artifact, commit)`
     is the freshness gate (B33), `subject(input)` the short text that lists show (B40), `on_ended(ended)` is told of
     each end at least once (B34). `atomic`: what the handler writes commits together with its completion or not at all.
     """
@@ -129,8 +135,8 @@ class Definition:
     max_claims: int | None = None
     dead_letter: bool | None = None
     lease_s: float | Span | None = None
-    timeout_s: float | Span | None = None
-    max_duration_s: float | Span | None = None
+    timeout_s: float | Span | ByLease | None = None
+    max_duration_s: float | Span | ByLease | None = None
     duration_scope: Literal["attempt", "chain"] = "attempt"
     strict_lease: bool = False
     enabled: bool = True
@@ -157,11 +163,10 @@ class Definition:
 
         Raises Invalid invalid_span if a function of the definition answers no positive number.
         """
-        return Spans(
-            _seconds("lease_s", self.lease_s, given, agent) or lease_s,
-            _seconds("timeout_s", self.timeout_s, given, agent) or timeout_s,
-            _seconds("max_duration_s", self.max_duration_s, given, agent),
-        )
+        lease = _seconds("lease_s", self.lease_s, given, agent) or lease_s
+        timeout = _seconds("timeout_s", self.timeout_s, given, agent, leases.timeout_s(lease))
+        longest = _seconds("max_duration_s", self.max_duration_s, given, agent, leases.duration_s(lease))
+        return Spans(lease, timeout or timeout_s, longest)
 
     def subject_of(self, given: Input) -> str | None:
         """What lists show of a job, at most 200 code points (B40). Raises Invalid invalid_subject if it is no text."""
@@ -171,7 +176,10 @@ class Definition:
         return printable(said, _SUBJECT_LENGTH) if said else None
 
 
-def _seconds(name: str, span: float | Span | None, given: Input, agent: str | None) -> float | None:
+def _seconds(name: str, span: float | Span | ByLease | None, given: Input, agent: str | None,
+             by_lease: float = 0.0) -> float | None:
+    if span == "lease":
+        return by_lease
     if not isinstance(span, Span):
         return span
     seconds = span.of(given, agent) if span.by_agent else span.of(given)
@@ -292,8 +300,10 @@ def _lengths(d: Definition) -> Iterator[Check]:
     for name in ("lease_s", "timeout_s", "max_duration_s"):
         span = getattr(d, name)
         capped = isinstance(span, Span) and callable(span.of) and _is_span(span.cap_s)
-        fine = span is None or capped or _is_span(span)
-        yield name, fine, f"must be seconds above 0 up to {MAX_SPAN_S:.0f}, or Span(function of the input, cap_s)"
+        rule = name != "lease_s" and span == "lease"
+        yield name, span is None or capped or rule or _is_span(span), (
+            f"must be seconds above 0 up to {MAX_SPAN_S:.0f}, or Span(function of the input, cap_s)"
+            + ("" if name == "lease_s" else ", or 'lease'"))
     kept = d.retention is None or isinstance(d.retention, Site) or _is_span(d.retention, 1e10)
     long = not isinstance(d.retention, (int, float)) or d.retention >= MIN_RETENTION_S
     yield "retention", kept and long, f"must be seconds from {MIN_RETENTION_S} on, None (for ever) or SITE"

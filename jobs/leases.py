@@ -5,6 +5,11 @@ A lease is about liveness only; how long a job may run is the definition's timeo
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+Overtime = Literal["attempt_timeout", "duration_exceeded"]
+
 DEFAULT_LEASE_S = 30.0
 GRACE_S = 5.0
 
@@ -18,3 +23,35 @@ def heartbeat_s(lease_s: float, override_s: float | None = None) -> float:
 def timeout_s(lease_s: float) -> float:
     """A44's execution timeout for definitions that declare none of their own: lease less a second, at least 5 s."""
     return max(5.0, lease_s - 1.0)
+
+
+def duration_s(lease_s: float) -> float:
+    """A46's bound of one invocation, for definitions that ask for it: lease and a minute, at least 120 s."""
+    return max(120.0, lease_s + 60.0)
+
+
+class Bounds(NamedTuple):
+    """How long an attempt may run, and since when: `chain_at` is where the span of a whole chain began (E8)."""
+
+    leased_at: datetime
+    chain_at: datetime
+    timeout_ms: int | None
+    max_duration_ms: int | None
+    duration_scope: str
+
+    def over(self, now: datetime) -> Overtime | None:
+        """Which bound has passed, if one has: the duration's end is the job's, so it comes first (C34, E8)."""
+        since = self.chain_at if self.duration_scope == "chain" else self.leased_at
+        if _has_passed(since, self.max_duration_ms, now):
+            return "duration_exceeded"
+        return "attempt_timeout" if _has_passed(self.leased_at, self.timeout_ms, now) else None
+
+
+def _has_passed(since: datetime, span_ms: int | None, now: datetime) -> bool:
+    return span_ms is not None and now >= since + timedelta(milliseconds=span_ms)
+
+
+def told(over: Overtime) -> str:
+    """What people read of an attempt that was ended so."""
+    return "The attempt ran longer than its timeout." if over == "attempt_timeout" else \
+        "The job took longer than its definition allows it to."

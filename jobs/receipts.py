@@ -208,7 +208,9 @@ def _count(view: View, r: Receipt, kind: Kind, body: dict[str, Any]) -> None:
         view.started_at = view.started_at if view.started_at is not None else r.at_us
     if body.get("failure"):
         view.failures += 1
-    if body.get("attempt") is not None and (counter := COUNTER_OF.get(kind)):
+    # One interruption too many is a failure instead (E4).
+    told = kind is not Kind.INTERRUPTED or not body.get("failure")
+    if told and body.get("attempt") is not None and (counter := COUNTER_OF.get(kind)):
         setattr(view, counter, getattr(view, counter) + 1)
     if kind is Kind.REQUEUED:
         view.chain += 1

@@ -142,14 +142,18 @@ def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jit
 
 
 def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
-    """What a lapsed lease means: a failure unless the definition says otherwise, bounded by max_lapses (C35, E4)."""
+    """What a lapsed lease means: a failure unless the definition says otherwise, bounded by max_lapses (C35, E4).
+
+    Backoff counts failures, this one too if it is one; lapses that are none still wait longer each time (E1).
+    """
     lapses = budget.lapses + 1
     counts = budget.lapse_counts and budget.max_attempts is not None
     if lapses >= budget.max_lapses:
         return Over("quarantined", counts)
     if counts and budget.max_attempts is not None and budget.failures + 1 >= budget.max_attempts:
         return Over("attempts_exhausted", True)
-    after = 0 if lapses == 1 else backoff_us(lapses - 1, budget.base_delay_us, budget.max_delay_us, jitter)
+    n = max(budget.failures + counts, lapses - 1)
+    after = 0 if lapses == 1 else backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter)
     return _again_or_late(budget, after, now, counts)
 
 

@@ -19,6 +19,7 @@ from django.db.models import Q, QuerySet
 
 from jobs.clock import Now
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
+from jobs.leases import Bounds, Overtime
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
@@ -28,7 +29,8 @@ from jobs.store.sql import ALIAS, run, sqlstate
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 # What lists never show, and what would make them heavy (B40).
-_HEAVY = ("input", "input_hash", "fingerprint", "idempotency_key", "checkpoint", "checkpoint_hash", "head")
+_HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
+          "head")
 # A filter that few jobs pass makes the database look through all that its tenant ever had.
 LIST_PATIENCE_MS = 5_000
 QUERY_CANCELED = "57014"
@@ -234,26 +236,37 @@ class Assignment(NamedTuple):
     reason_code: str | None
     message: str | None
     retryable: bool | None
+    number: int
+    outcome: str | None
+    now: datetime
+    bounds: Bounds
 
     @property
     def live(self) -> bool:
         """Whether no move has ended the attempt yet."""
         return self.ended_at is None
 
+    @property
+    def over(self) -> Overtime | None:
+        """Which bound of a live attempt had passed when it was read (E8)."""
+        return self.bounds.over(self.now) if self.live else None
+
 
 _ASSIGNMENT = ("id", "job_id", "job__type", "job__version", "job__lease_ms", "job__state", "job__workspace_id",
                "job__tenant_id", "job__checkpoint_number", "job__checkpoint_hash", "lease_until", "ended_at",
-               "reason_code", "message", "retryable")
+               "reason_code", "message", "retryable", "number", "outcome", "now",
+               "leased_at", "job__chain_started_at", "job__timeout_ms", "job__max_duration_ms", "job__duration_scope")
 
 
 def assignment(key_id: int, name: str) -> Assignment:
     """The attempt of this id that this key holds or held; foreign, unknown and malformed ids alike NotFound (C35)."""
     row = None
     if _UUID.fullmatch(name):
-        row = Attempt.objects.filter(pk=uuid.UUID(name), key_id=key_id).values_list(*_ASSIGNMENT).first()
+        mine = Attempt.objects.filter(pk=uuid.UUID(name), key_id=key_id).annotate(now=Now())
+        row = mine.values_list(*_ASSIGNMENT).first()
     if row is None:
         raise NotFound("There is no such assignment, or it is not yours.", code="assignment_not_found")
-    return Assignment(str(row[0]), str(row[1]), *row[2:])
+    return Assignment._make((str(row[0]), str(row[1]), *row[2:-5], Bounds._make(row[-5:])))
 
 
 def release_body(held: Assignment) -> str | None:

@@ -22,7 +22,8 @@ class Requeue:
     """Start a new chain of each job (C27)."""
 
     name, verb, done, permission, batch, danger = "requeue", "Requeue", "requeued", Permission.REQUEUE, 1, False
-    means = "Each job starts a new chain of attempts with its last checkpoint; its count of attempts begins anew."
+    means = ("Each job starts a new chain of attempts with its last checkpoint; its count of attempts begins anew. "
+             "Deadlines that have passed are dropped.")
 
     def foresee(self, rows: Sequence[DeadLetter]) -> dict[Any, str]:
         """Answered ones, and those whose job nobody wants or knows any more."""
@@ -84,7 +85,8 @@ class DeadLetterAdmin(AnsweringAdmin):
         found = super().get_queryset(request).annotate(subject=Subquery(tenant.values("subject")),
                                                        slug=Subquery(workspace.values("slug")))
         return found.select_related("job__tenant", "job__target").defer(
-            "job__input", "job__checkpoint", "job__head", "job__fingerprint", "job__input_hash", "job__progress")
+            "job__input", "job__checkpoint", "job__head", "job__fingerprint", "job__input_hash", "job__normal_hash",
+            "job__progress")
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """Letters of the jobs that the word names, or one by its number."""

@@ -26,7 +26,7 @@ from jobs.conf import registry
 from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Receipt
 from jobs.models.permissions import Permission
-from jobs.services import cancellation, erasure, explain
+from jobs.services import cancellation, erasure, explain, stages
 from jobs.states import HELD, State
 
 RECEIPTS = 100
@@ -117,7 +117,7 @@ class JobAdmin(AnsweringAdmin):
 
     answers = (Cancel(), Pause(), Resume(), Redact())
     dated = "pk"
-    heavy = ("input", "input_hash", "fingerprint", "checkpoint", "checkpoint_hash", "head", "progress")
+    heavy = ("input", "input_hash", "fingerprint", "normal_hash", "checkpoint", "checkpoint_hash", "head", "progress")
     list_display = ("shown_id", "shown_state", "shown_type", "shown_tenant", "place", "attempt_count", "age", "reason")
     list_filter = (StateFilter, TypeFilter, QueueFilter, GroupFilter, ReasonFilter, WorkspaceFilter, TenantFilter)
     list_select_related = ("tenant",)
@@ -203,7 +203,7 @@ class JobAdmin(AnsweringAdmin):
     @admin.display(description="progress")
     def shown_progress(self, job: Job) -> str:
         """The latest stage."""
-        told = json.loads(job.progress) if job.progress else None
+        told = stages.latest(job)
         return f"{told.get('stage')} {told.get('event')}" if told else showing.NOTHING
 
     @admin.display(description="input")

@@ -12,6 +12,7 @@ from jobs.api.views import View, answer
 from jobs.outcomes import Failed
 from jobs.services import beats, runners
 from jobs.services.keys import Permission
+from jobs.worker import handed_in
 
 
 class Extend(View):
@@ -20,10 +21,13 @@ class Extend(View):
     permissions = {"POST": Permission.CLAIM}
 
     def post(self, request: Request, name: str) -> Response:
-        """Heartbeat, with a checkpoint if there is one; the first says that the job runs (A9, C33)."""
-        body = parsing.body(request, ("checkpoint",), optional=True)
+        """Heartbeat, with checkpoint, stage and diagnostic if wanted; the first says that the job runs (A9, C33)."""
+        body = parsing.body(request, ("checkpoint", "progress", "diagnostic"), optional=True)
+        stage = fields.entry(body, "progress")
+        parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
         with parsing.beneath("checkpoint"):
-            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"))
+            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
+                                diagnostic=fields.entry(body, "diagnostic"))
         return answer(shapes.extended(beat))
 
 
@@ -33,10 +37,10 @@ class Complete(View):
     permissions = {"POST": Permission.CLAIM}
 
     def post(self, request: Request, name: str) -> Response:
-        """Hand the artifact in; one that the definition refuses leaves the attempt live (B29)."""
+        """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""
         body = parsing.body(request, ("artifact",), optional=True)
         with parsing.beneath("artifact"):
-            end = runners.complete(caller(request).key, name, body.get("artifact"))
+            end = handed_in.complete(caller(request).key, name, body.get("artifact"))
         failpoints.at("api.settled")
         return answer(shapes.settled(end))
 
@@ -48,10 +52,11 @@ class Fail(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Report a failure by its stable code (C14 to C17)."""
-        body = parsing.body(request, ("reason_code", "message", "retryable"))
+        body = parsing.body(request, ("reason_code", "message", "retryable", "diagnostic"))
         outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                          fields.boolean(body, "retryable", True))
-        return answer(shapes.settled(runners.fail(caller(request).key, name, outcome)))
+        end = runners.fail(caller(request).key, name, outcome, fields.entry(body, "diagnostic"))
+        return answer(shapes.settled(end))
 
 
 class Release(View):

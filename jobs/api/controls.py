@@ -49,8 +49,9 @@ class Requeue(View):
         """Start a new chain of a job with an open dead letter (C27)."""
         body = parsing.body(request, ("reason",), optional=True)
         letter = selectors.open_letter(selectors.job(tenant_scope(request), name))
-        dead_letters.requeue(letter, by=caller(request).by, reason=fields.text(body, "reason", default="requeued"))
-        return _read_again(request, name)
+        reason = fields.text(body, "reason", default="requeued")
+        done = dead_letters.requeue(letter, by=caller(request).by, reason=reason)
+        return _read_again(request, name, warnings=shapes.warnings(done))
 
 
 class Redact(View):

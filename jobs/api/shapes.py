@@ -12,10 +12,12 @@ from typing import Any
 
 from jobs import selectors
 from jobs.clock import jsonable
+from jobs.conf import registry
 from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.selectors import Page
-from jobs.services import runners
+from jobs.services import runners, stages
+from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
 from jobs.services.runners import Settled
 from jobs.states import State, status
@@ -40,14 +42,23 @@ def summary(job: Job) -> dict[str, Any]:
         "next_attempt_at": jsonable(job.available_at) if waits else None,
         "created_at": jsonable(job.created_at), "started_at": jsonable(job.started_at),
         "ended_at": jsonable(job.ended_at), "cancelled_at": jsonable(job.cancelled_at),
-        "deadline_at": jsonable(job.deadline_at), "progress": parsed(job.progress), "revision": job.revision,
+        "deadline_at": jsonable(job.deadline_at), "progress": stages.latest(job), "revision": job.revision,
     }
 
 
 def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
     """A job as a single read shows it: with its result, and with its input where that was asked for."""
-    told = {**summary(row), "result_envelope": envelope(row), "redacted": not row.input}
+    labels = labels_of(row)
+    told = {**summary(row), "result_envelope": envelope(row), "redacted": not row.input, "stages": [
+        {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
+        for e in stages.entries(row)]}
     return {**told, "input": parsed(row.input)} if with_input else told
+
+
+def labels_of(job: Job) -> Mapping[str, str]:
+    """The labels of the stages that the job's definition declares; none where that is not known here."""
+    definition = registry().find(job.type, job.version)
+    return {} if definition is None else definition.stages
 
 
 def target(job: Job) -> dict[str, Any] | None:
@@ -69,6 +80,14 @@ def envelope(job: Job) -> dict[str, Any] | None:
     last = selectors.last_failure(job) if job.state == State.FAILED else None
     error = {"reason_code": last.reason_code if last else job.reason, "message": last.message if last else None}
     return told | {"error": error}
+
+
+_WARNINGS = {"deadline_dropped": ("deadline_at", "The job's deadline has passed; its new chain has none.")}
+
+
+def warnings(moved: Moved) -> list[dict[str, str]]:
+    """What whoever moved a job should know (E4)."""
+    return [{"code": code, "field": _WARNINGS[code][0], "message": _WARNINGS[code][1]} for code in moved.warnings]
 
 
 def etag(job: Job) -> str:

@@ -44,6 +44,8 @@ class Job(models.Model):
     input = models.TextField(db_comment="Canonical JSON in the codec's normal form; emptied by redaction")
     input_hash = models.BinaryField(db_comment="sha256 of the input; receipts carry it")
     fingerprint = models.BinaryField(db_comment="sha256 of the request as sent (E6)")
+    normal_hash = models.BinaryField(
+        null=True, db_comment="Of a keyed request in process: sha256 with the input in normal form (B15)")
     external_id = models.CharField(max_length=200, null=True, db_comment="The caller's job_id (E2)")
     idempotency_key = models.CharField(max_length=200, null=True)
     session_key = models.CharField(max_length=200, null=True, db_comment="What singleton modes act on (A14)")

@@ -158,6 +158,8 @@ def _say(request: HttpRequest, action: Action, answers: Sequence[Any]) -> None:
     moved = Counter(_word(action, a) for a in answers if not isinstance(a, JobsError))
     if moved:
         messages.success(request, ", ".join(f"{n:,} {word}" for word, n in moved.items()) + ".")
+    if any("deadline_dropped" in getattr(answer, "warnings", ()) for answer in answers):
+        messages.warning(request, "Its deadline had passed and is dropped: the new chain has none.")
     if refused or not answers:
         why = " ".join(f"{n:,} \N{MULTIPLICATION SIGN} {said}" for said, n in refused.most_common(5))
         messages.warning(request, f"{sum(refused.values()):,} skipped. {why}".strip())

@@ -18,8 +18,8 @@ from jobs.pages import payload
 from jobs.pages.access import Page
 from jobs.pages.acting import possible
 from jobs.pages.drawing import Drawing, drawing
-from jobs.services import explain
-from jobs.services.timeline import Timeline, progress, timeline
+from jobs.services import explain, stages
+from jobs.services.timeline import Timeline, timeline
 
 ATTEMPTS, LOGS = 50, 5
 LOG_SHOWN = 16 * 1024
@@ -58,7 +58,7 @@ class Job(Page):
             "attempts": held(attempts, now), "attempts_left_out": max(0, job.claims - len(attempts)),
             "letters": letters,
             "answered": [letter for letter in letters if letter.resolved_at is not None],
-            "commands": sightings.commands(job, COMMANDS), "stages": stages(job, history),
+            "commands": sightings.commands(job, COMMANDS), "stages": staged(job),
             "payloads": payloads(job) if seen else [], "can_see": seen,
             "policy": policy(job), "counters": counters(job),
             "due_later": job.state == "queued" and job.available_at > now,
@@ -101,9 +101,9 @@ def _held(attempt: Attempt, now: datetime, log: AttemptLog | None) -> Held:
                 len(lines) > LOG_SHOWN, len(attempt.message or "") > MESSAGE_SHOWN)
 
 
-def stages(job: Row, history: Timeline) -> list[tuple[str, str]]:
+def staged(job: Row) -> list[tuple[str, str]]:
     """Each stage that the definition declares, by its label, with the latest event of it (B30, B31)."""
-    events = dict(progress(history))
+    events = {entry.stage: entry.event for entry in stages.entries(job)}
     definition = registry().find(job.type, job.version)
     labels = dict(definition.stages or {}) if definition is not None else {}
     return [(label, events.pop(name, "")) for name, label in labels.items()] + list(events.items())

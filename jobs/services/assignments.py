@@ -16,13 +16,13 @@ from jobs.services.recovery import each
 from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimed, Claimer, claim
-from jobs.store.moves import Answer, apply
+from jobs.store.moves import Answer, Moved, apply
 from jobs.store.sql import durable, run, sqlstate
 from jobs.store.verbs import Move
 
 LOCK_NOT_AVAILABLE = "55P03"
-__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "extend", "hand_back_unknown", "peek", "start",
-           "take"]
+__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown", "peek",
+           "start", "take"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from datetime import datetime
 from typing import Any
 
 from jobs import codecs, selectors
+from jobs.conf import registry
+from jobs.diagnostics import snapshot
 from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, StaleFence
 from jobs.leases import heartbeat_s
 from jobs.models import Key
 from jobs.selectors import Assignment
-from jobs.services import assignments, progress, runners
+from jobs.services import assignments, noted, overtime, progress, runners, stages
 from jobs.states import State
 
 START_MS = 500
@@ -37,19 +39,30 @@ class Extended:
     checkpoint_number: int
 
 
-def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None) -> Extended:
-    """Renew a lease; the first time the job becomes running (A9, C33). Keeps a checkpoint `{seq, ...}` if given.
+def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, stage: dict[str, Any] | None = None,
+           diagnostic: dict[str, Any] | None = None) -> Extended:
+    """Renew a lease; the first time the job becomes running (A9, C33).
 
-    Raises NotFound, StaleFence, StaleCheckpoint and Invalid invalid_checkpoint. Durable.
+    Keeps a checkpoint `{seq, ...}`, records a stage `{stage, event}` (B30), logs a diagnostic (B32). Raises NotFound,
+    StaleFence, DurationExceeded, StaleCheckpoint, TooMuchProgress, and Invalid invalid_checkpoint, undeclared_stage,
+    invalid_progress, invalid_diagnostic. Durable.
     """
     held = selectors.assignment(key.pk, name)
+    said = None if diagnostic is None else snapshot(diagnostic, beneath="diagnostic.")
     if checkpoint is not None:
         _check(checkpoint)
+    if stage is not None:
+        _check_stage(held, stage)
+    runners.check_time(key, held)
     beat = assignments.extend([held.id]).get(held.id)
     if beat is None:
-        raise StaleFence(status=selectors.assignment(key.pk, name).state)
+        raise overtime.refusal(selectors.assignment(key.pk, name))
     if beat.state == State.LEASED:
         _start(key, held)
+    if said is not None:
+        noted.note(held, said)
+    if stage is not None:
+        _stage(key, held, stage)
     if checkpoint is not None:
         _checkpoint(key, held, checkpoint)
     held = selectors.assignment(key.pk, name)
@@ -73,6 +86,20 @@ def _check(checkpoint: dict[str, Any]) -> None:
     if type(number) is not int or not 0 < number < 2**31:
         raise Invalid("must be a whole number from 1", field="checkpoint.seq", code="invalid_checkpoint")
     codecs.canonical(checkpoint, max_bytes=progress.CHECKPOINT_BYTES)
+
+
+def _check_stage(held: Assignment, said: dict[str, Any]) -> None:
+    progress.check_stage(registry().exact(held.type, held.version), said.get("stage"), said.get("event", "started"),
+                         beneath="progress.")
+
+
+def _stage(key: Key, held: Assignment, said: dict[str, Any]) -> None:
+    """Once for each change: a runner may say its stage with every heartbeat."""
+    name, event = said["stage"], said.get("event", "started")
+    if stages.reported(held, name, event):
+        return
+    progress.stage(registry().exact(held.type, held.version), held.job_id, held.id, name, event, runners.actor(key),
+                   attempt=held.number)
 
 
 def _checkpoint(key: Key, held: Assignment, value: dict[str, Any]) -> None:

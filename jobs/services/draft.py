@@ -6,7 +6,7 @@ Asks the registry and the site's settings; knows no other rows. Who writes it, a
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +69,32 @@ class Door:
     by: str = "python"
 
 
+def as_sent(request: Request) -> dict[str, Any]:
+    """A request in process as its caller wrote it: what was left out does not stand in it (E6)."""
+    said: dict[str, Any] = {"type": request.type, "input": request.input}
+    for f in fields(Options):
+        value = getattr(request.options, f.name)
+        if (value is None and f.name != "retry") or value is SITE or f.name in ("workspace", "tenant"):
+            continue
+        said[f.name] = _plain(value)
+    return said
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return clock.jsonable(value)
+    if isinstance(value, RetryPolicy):
+        return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
+                "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}
+    return value
+
+
+def normal_hash(request: Request, door: Door, text: str) -> bytes:
+    """The second hash of a request in process: as its caller wrote it, but with the input in normal form (B15, E6)."""
+    said = {**as_sent(request), "input": text}
+    return codecs.fingerprint({"endpoint": door.endpoint, "origin": door.origin, "request": said})
+
+
 def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dict[str, Any]:
     """The row that a request becomes; raises every refusal that does not depend on other rows (E3.3)."""
     options = request.options
@@ -85,7 +111,8 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "queue": words.queue(options.queue, definition.queue), "worker_group": _group(definition, options.agent),
         "agent": options.agent, "origin": door.origin, "priority": _priority(options.priority, definition.priority),
         "subject": definition.subject_of(given), "input": text, "input_hash": codecs.digest(text),
-        "fingerprint": fingerprint, "external_id": words.external_id(options.job_id),
+        "fingerprint": fingerprint, "normal_hash": _normal_hash(request, door, text),
+        "external_id": words.external_id(options.job_id),
         "idempotency_key": words.key(options.idempotency_key, "idempotency_key"),
         "session_key": words.key(options.session_key, "session_key"), "singleton": "allow",
         "exclusive_group": words.key(options.exclusive_group, "exclusive_group"),
@@ -110,6 +137,13 @@ def _definition(request: Request, door: Door) -> Definition:
     if not definition.enabled:
         raise Refused(f"{definition.name} is disabled on this site.", code="definition_disabled", field="type")
     return definition
+
+
+def _normal_hash(request: Request, door: Door, text: str) -> bytes | None:
+    # Without a key nothing is compared, and a request over HTTP is compared as it was sent.
+    if request.options.idempotency_key is None or request.sent is not None:
+        return None
+    return normal_hash(request, door, text)
 
 
 def _template(definition: Definition) -> dict[str, Any]:

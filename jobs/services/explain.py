@@ -31,7 +31,7 @@ RUNNER_LIVE_FOR = timedelta(seconds=120)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One receipt, told. `to` is the state that it moved the job to, `progress` its (stage, event)."""
+    """One receipt, told. `to` is the state that it moved the job to."""
 
     number: int
     kind: str
@@ -39,7 +39,6 @@ class Step:
     said: str
     by: str = ""
     to: str = ""
-    progress: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,8 @@ def facts(body: str) -> dict[str, Any]:
 
 def step(row: Receipt, body: dict[str, Any], numbers: dict[str, int]) -> Step:
     """One receipt, told; attempts by their numbers."""
-    stage = body.get("progress")
-    event = (str(stage.get("stage")), str(stage.get("event"))) if isinstance(stage, dict) else None
     return Step(row.number, row.kind, row.at, tell(row.kind, body, numbers), str(body.get("by") or ""),
-                str(body.get("to") or ""), event)
+                str(body.get("to") or ""))
 
 
 def tell(kind: str, body: dict[str, Any], numbers: dict[str, int]) -> str:

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
 from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from jobs import clock, codecs, failpoints
+from jobs import codecs, failpoints
 from jobs.conf import conf, registry
 from jobs.errors import Conflict, Invalid, Refused
-from jobs.registry import SITE
-from jobs.retry import RetryPolicy
 from jobs.routing import UNROUTED
 from jobs.services import words
-from jobs.services.draft import Door, Options, Request, body, row_of
+from jobs.services.draft import Door, Options, Request, as_sent, body, normal_hash, row_of
 from jobs.services.words import Place
 from jobs.states import Verb
 from jobs.store import admission, lookup
@@ -180,7 +177,7 @@ class _Intake:
         return self.places[at]
 
     def _fingerprint(self, request: Request, spot: Place) -> bytes:
-        sent = request.sent if request.sent is not None else _as_sent(request)
+        sent = request.sent if request.sent is not None else as_sent(request)
         try:
             return codecs.fingerprint({"endpoint": self.door.endpoint, "origin": self.door.origin, "request": sent})
         except Invalid:
@@ -209,12 +206,12 @@ class _Intake:
         return Enqueued(hit.id, repeated=True)
 
     def _same_normal_form(self, request: Request, hit: lookup.Hit) -> bool:
-        """In-process doors compare the codec's normal form under the stored version as well (B15, E6)."""
+        """In-process doors compare what was asked, with the input in normal form under the stored version (B15, E6)."""
         definition = registry().find(hit.type, hit.version)
-        if self.door.endpoint != "python" or definition is None or request.type != hit.type:
+        if hit.normal_hash is None or definition is None or request.type != hit.type or request.sent is not None:
             return False
         try:
-            return codecs.digest(definition.input.normal(request.input)) == hit.input_hash
+            return normal_hash(request, self.door, definition.input.normal(request.input)) == hit.normal_hash
         except Invalid:
             return False
 
@@ -260,25 +257,6 @@ class _Intake:
                 raise KeyMismatch("A key of this request was taken at the same moment; repeat the request.")
             answers |= {n: known[i] for i, n in enumerate(lost)}
         return answers
-
-
-def _as_sent(request: Request) -> dict[str, Any]:
-    said: dict[str, Any] = {"type": request.type, "input": request.input}
-    for f in fields(Options):
-        value = getattr(request.options, f.name)
-        if (value is None and f.name != "retry") or value is SITE or f.name in ("workspace", "tenant"):
-            continue
-        said[f.name] = _plain(value)
-    return said
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return clock.jsonable(value)
-    if isinstance(value, RetryPolicy):
-        return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
-                "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}
-    return value
 
 
 def _gate(rows: list[dict[str, Any]]) -> set[str]:

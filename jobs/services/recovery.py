@@ -17,6 +17,7 @@ from jobs import publish
 from jobs.conf import conf, registry
 from jobs.definition import Span
 from jobs.leases import heartbeat_s
+from jobs.services import overtime
 from jobs.services.leaders import RENEW_S, lease_s
 from jobs.store import admission, due, leading
 from jobs.store.moves import Answer, Moved
@@ -143,7 +144,7 @@ class Recovery:
         self._aside = aside
 
     def tick(self, limit: int = BATCH) -> bool:
-        """Look at one batch of live attempts and end the lapsed ones; true while there are more to look at."""
+        """Look at one batch of live attempts, end the lapsed and runners' that are over; true while there are more."""
         return self._batch(limit)[1]
 
     def run(self, limit: int = BATCH) -> int:
@@ -158,9 +159,11 @@ class Recovery:
         if self._stand_still():
             return 0, False
         grace_us = int(conf().RECOVERY_GRACE_S * 1_000_000)
-        found, after = due.lapsed(grace_us, self._after, limit)
-        self._after = after or due.FIRST
-        return each(found, lambda some: due.lapse(some, grace_us, BY)), after is not None
+        found = due.look(grace_us, self._after, limit)
+        self._after = found.after or due.FIRST
+        ended = each(found.lapsed, lambda some: due.lapse(some, grace_us, BY))
+        ended += each(due.overtime(found.outside), lambda some: overtime.end(some, BY))
+        return ended, found.after is not None
 
     def _stand_still(self) -> bool:
         goes = leading.tick_recovery(int(quiet_s() * 1e6), int(gap_s() * 1e6), aside=self._aside)

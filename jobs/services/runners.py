@@ -1,4 +1,4 @@
-"""What a runner over HTTP may do with its key: claim, complete, fail, release (C31 to C38, E8).
+"""What a runner over HTTP may do with its key: claim, fail, release, and what a completion needs (C31 to C38, E8).
 
 The same verbs as a worker's (`assignments`, `settlement`), bound to the key that claimed: an assignment of another
 key is not there. Settling again with the same words is a quiet yes, with other words a stale claim (E5).
@@ -16,13 +16,14 @@ from django.db import connection
 
 from jobs import clock, codecs, selectors
 from jobs.conf import conf, registry
-from jobs.errors import Invalid, Refused, StaleFence
-from jobs.models import Key
+from jobs.diagnostics import snapshot
+from jobs.errors import Invalid, JobsError, Refused, StaleFence
+from jobs.models import Job, Key
 from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, storable
-from jobs.registry import nearest
+from jobs.registry import Definition, nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
-from jobs.services import assignments, settlement, words
+from jobs.services import assignments, noted, overtime, settlement, words
 from jobs.states import State
 from jobs.store.claim import Batch, Claimed, Claimer, Pair
 from jobs.store.moves import Moved
@@ -109,13 +110,35 @@ def _queues(asked: Sequence[str] | None) -> list[str]:
 
 
 def _registered(batch: Batch, by: str) -> Batch:
-    """The batch without jobs of versions that this site does not know; they are handed back, uncounted (E7)."""
-    strange = [job for job in batch.jobs if registry().find(job.type, job.version) is None]
-    if not strange:
+    """The batch without what may not begin: versions that this site does not know are handed back, uncounted (E7), a
+    chain whose duration is spent ends (E8), and so does a job whose stored input no longer decodes (B21).
+    """
+    ends: dict[str, Outcome] = {}
+    spoilt: dict[str, str] = {}
+    known = registry()
+    for job in batch.jobs:
+        definition = known.find(job.type, job.version)
+        if definition is None:
+            ends[job.fence] = Interrupted("unregistered_type", UNKNOWN_TYPE_US)
+        elif job.max_duration_ms == 0:
+            ends[job.fence] = overtime.SPENT
+        elif (fault := _fault(definition, job.input)) is not None:
+            spoilt[job.fence] = fault
+    if not ends and not spoilt:
         return batch
-    back = Interrupted("unregistered_type", UNKNOWN_TYPE_US)
-    settlement.settle([settlement.Report(job.id, job.fence, back) for job in strange], by)
-    return Batch([job for job in batch.jobs if job not in strange], batch.again)
+    settlement.settle([settlement.Report(j.id, j.fence, ends[j.fence]) for j in batch.jobs if j.fence in ends], by)
+    for job in batch.jobs:
+        if job.fence in spoilt:
+            settlement.spoil(job.id, job.fence, spoilt[job.fence], by)
+    return Batch([job for job in batch.jobs if job.fence not in ends and job.fence not in spoilt], batch.again)
+
+
+def _fault(definition: Definition, text: str) -> str | None:
+    try:
+        definition.input.decode(text)
+    except Invalid as error:
+        return error.message
+    return None
 
 
 def lease_until(job: Claimed) -> datetime:
@@ -136,19 +159,33 @@ def _ms(milliseconds: int) -> timedelta:
 # --- ends ----------------------------------------------------------------------------------------------------------
 
 
-def complete(key: Key, name: str, artifact: Any) -> Settled:
-    """Settle as completed, once the definition's codec has taken the artifact (B8, C38).
+def claimed(held: Assignment) -> Claimed:
+    """The job of an assignment as its claim answered it; the input as it is now."""
+    job = Job.objects.get(pk=held.job_id)
+    return Claimed(
+        id=held.job_id, fence=held.id, type=job.type, version=job.version, input=job.input, claims=held.number,
+        chain=job.chain, lease_ms=job.lease_ms, timeout_ms=job.timeout_ms, max_duration_ms=job.max_duration_ms,
+        deadline_at=job.deadline_at, checkpoint=job.checkpoint, checkpoint_number=job.checkpoint_number,
+        workspace_id=job.workspace_id, tenant_id=job.tenant_id, worker_group=job.worker_group, queue=job.queue,
+        agent=job.agent, target_id=job.target_id, generation=job.generation,
+        leased_us=clock.micros(held.bounds.leased_at) or 0)
 
-    Raises NotFound, StaleFence, and Invalid: then the attempt stays live. Durable.
+
+def completed(held: Assignment, artifact: Any) -> Completed:
+    """The outcome of an artifact in its codec's normal form. Raises Invalid (B8, B9)."""
+    text = registry().exact(held.type, held.version).artifact.normal(artifact)
+    return Completed(text, codecs.digest(text))
+
+
+def fail(key: Key, name: str, outcome: Failed, diagnostic: dict[str, Any] | None = None) -> Settled:
+    """Settle as failed; what that means for the job is the retry policy's word (C13 to C18). Durable.
+
+    Raises NotFound, StaleFence, DurationExceeded, and Invalid invalid_diagnostic.
     """
     held = selectors.assignment(key.pk, name)
-    text = registry().exact(held.type, held.version).artifact.normal(artifact)
-    return _settle(key, held, Completed(text, codecs.digest(text)))
-
-
-def fail(key: Key, name: str, outcome: Failed) -> Settled:
-    """Settle as failed; what that means for the job is the retry policy's word (C13 to C18). Durable."""
-    return _settle(key, selectors.assignment(key.pk, name), outcome)
+    if diagnostic is not None:
+        noted.note(held, snapshot(diagnostic, beneath="diagnostic."))
+    return settle(key, held, outcome)
 
 
 def release(key: Key, name: str, *, delay_s: float | None = None, not_before: datetime | None = None) -> Settled:
@@ -161,7 +198,7 @@ def release(key: Key, name: str, *, delay_s: float | None = None, not_before: da
     # A repeat of an earlier release may lie in the past by now.
     if held.live:
         _check_reach(held, outcome)
-    return _settle(key, held, outcome)
+    return settle(key, held, outcome)
 
 
 def _released(delay_s: float | None, not_before: datetime | None) -> Released:
@@ -193,15 +230,29 @@ def _bad_release(field: str, message: str) -> Invalid:
     return Invalid(message, field=field, code="invalid_release")
 
 
-def _settle(key: Key, held: Assignment, outcome: Outcome) -> Settled:
+def settle(key: Key, held: Assignment, outcome: Outcome) -> Settled:
+    """Settle an assignment as it was read. Raises StaleFence and DurationExceeded; after its time nothing counts."""
+    check_time(key, held)
     answer = settlement.settle([settlement.Report(held.job_id, held.id, outcome)], actor(key))[0]
     if isinstance(answer, Moved):
+        noted.end(held, outcome)
         if answer.repeated and not _same_words(selectors.assignment(key.pk, held.id), outcome):
             raise StaleFence(status=answer.state)
         return Settled(held.job_id, answer.state, answer.repeated)
     if isinstance(answer, StaleFence):
-        raise StaleFence(status=selectors.assignment(key.pk, held.id).state)
+        raise overtime.refusal(selectors.assignment(key.pk, held.id))
     raise answer
+
+
+def check_time(key: Key, held: Assignment) -> None:
+    """End an attempt whose time is over, which its holder is told: StaleFence or DurationExceeded (B26, C34)."""
+    if held.over is not None:
+        over = settlement.Report(held.job_id, held.id, overtime.outcome(held.over))
+        answer = settlement.settle([over], actor(key))[0]
+        noted.end(held, over.outcome)
+        if isinstance(answer, JobsError) and not isinstance(answer, StaleFence):
+            raise answer
+        raise overtime.refusal(selectors.assignment(key.pk, held.id))
 
 
 def _same_words(ended: Assignment, outcome: Outcome) -> bool:

@@ -144,13 +144,3 @@ def _ids(named: set[str]) -> list[UUID]:
         with suppress(ValueError):
             found.append(UUID(name))
     return found
-
-
-def progress(of: Timeline) -> list[tuple[str, str]]:
-    """The latest event of each stage that the shown receipts tell of: `(stage, started or completed)` (B30)."""
-    stages: dict[str, str] = {}
-    for part in of.parts:
-        for step in part.steps:
-            if step.progress is not None:
-                stages[step.progress[0]] = step.progress[1]
-    return list(stages.items())

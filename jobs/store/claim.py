@@ -342,6 +342,7 @@ def _narrowed(claimer: Claimer, picked: _Picked) -> tuple[str, list[Any]]:
 _BODY = """'{{"attempt":"' || s.fence || '","by":"{by}","to":"leased"}}'"""
 # The guard compares with a column of ours: a literal 'queued' would offer the planner the claim's partial index,
 # and with stale statistics it reads the whole backlog through it to find rows that we know by id.
+# Of a chain's duration what is left of it (E8): whoever is handed 0 must not begin.
 _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id, u.n, 'queued'::text AS waiting,
         gen_random_uuid() AS fence FROM unnest({ids}) WITH ORDINALITY u(id, n) OFFSET 0) s),
     j AS (UPDATE jobs_job job SET state = 'leased', reason = NULL, attempt_id = c.fence, claims = job.claims + 1,
@@ -352,7 +353,10 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
             revision = job.revision + 1, number = job.number + 1, head = {head}
         FROM c WHERE job.id = c.id AND job.state = c.waiting
         RETURNING job.id, c.fence, c.n, c.body, job.head, job.number, job.type, job.version, job.input, job.claims,
-            job.chain, job.lease_ms, job.timeout_ms, job.max_duration_ms, job.deadline_at, job.checkpoint,
+            job.chain, job.lease_ms, job.timeout_ms, CASE WHEN job.duration_scope = 'chain'
+                AND job.max_duration_ms IS NOT NULL THEN greatest(0, job.max_duration_ms
+                - (extract(epoch FROM jobs_now() - job.chain_started_at) * 1000)::bigint)
+                ELSE job.max_duration_ms END AS max_duration_ms, job.deadline_at, job.checkpoint,
             job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
             job.target_id, job.generation, job.available_at),
     a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from jobs import failpoints, publish
+from jobs.leases import Bounds, Overtime
 from jobs.states import Gate, Verb
 from jobs.store import admission, moves
 from jobs.store.admission import Group
@@ -40,7 +42,8 @@ def promote(limit: int) -> int:
     return len(due)
 
 
-_LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * interval '1 microsecond'
+_LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * interval '1 microsecond',
+        worker_id IS NULL
     FROM jobs_attempt WHERE ended_at IS NULL AND job_id > %s::uuid ORDER BY job_id LIMIT {limit}"""
 # Jobs before attempts, as everybody locks; the attempt's lock keeps a late heartbeat from renewing under us.
 _LOCK_JOBS = (f"SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')})"
@@ -54,13 +57,37 @@ Spot = tuple[datetime, str]  # deadline, job: where the look at passed deadlines
 FIRST_SPOT: Spot = (datetime.min.replace(tzinfo=UTC), FIRST)
 
 
-def lapsed(grace_us: int, after: str, limit: int) -> tuple[list[tuple[str, str]], str | None]:
-    """Live attempts whose lease ran out by more than the grace, as (job, attempt), and where to go on (None: done).
+class Look(NamedTuple):
+    """Of one batch of live attempts, as (job, attempt): the lapsed ones, the others that no worker of ours holds, and
+    where to go on (None: done).
+    """
+
+    lapsed: list[tuple[str, str]]
+    outside: list[tuple[str, str]]
+    after: str | None
+
+
+def look(grace_us: int, after: str, limit: int) -> Look:
+    """One batch of live attempts; lapsed are those whose lease ran out by more than the grace.
 
     Reads live attempts by their unique partial index: no index may stand on a column that heartbeats change.
     """
     live = rows(_LIVE.format(grace=int(grace_us), limit=int(limit)), [after])
-    return [(job, attempt) for job, attempt, late in live if late], live[-1][0] if len(live) == limit else None
+    return Look([(job, attempt) for job, attempt, late, _ in live if late],
+                [(job, attempt) for job, attempt, late, alone in live if alone and not late],
+                live[-1][0] if len(live) == limit else None)
+
+
+_BOUNDED = f"""SELECT a.job_id::text, a.id::text, jobs_now(), a.leased_at, job.chain_started_at, job.timeout_ms,
+        job.max_duration_ms, job.duration_scope
+    FROM jobs_attempt a JOIN jobs_job job ON job.id = a.job_id
+    WHERE a.id = ANY({array('uuid')}) AND a.outcome IS NULL"""
+
+
+def overtime(found: Sequence[tuple[str, str]]) -> list[tuple[str, str, Overtime]]:
+    """Those of these (job, attempt) whose time is over, and by which bound (C34, E8)."""
+    bounded = rows(_BOUNDED, [packed([attempt for _, attempt in found])]) if found else []
+    return [(job, attempt, over) for job, attempt, now, *bounds in bounded if (over := Bounds(*bounds).over(now))]
 
 
 def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[moves.Answer]:

@@ -21,7 +21,8 @@ from jobs.store.sql import array, chain_hash, packed, rows
 COLUMNS = {
     "id": "uuid", "workspace_id": "bigint", "tenant_id": "bigint", "type": "text", "version": "int", "queue": "text",
     "worker_group": "text", "agent": "text", "origin": "text", "priority": "int", "subject": "text", "input": "text",
-    "input_hash": "bytea", "fingerprint": "bytea", "external_id": "text", "idempotency_key": "text",
+    "input_hash": "bytea", "fingerprint": "bytea", "normal_hash": "bytea", "external_id": "text",
+    "idempotency_key": "text",
     "session_key": "text", "singleton": "text", "exclusive_group": "text", "target_id": "bigint", "generation": "int",
     "max_attempts": "int", "base_delay_ms": "bigint", "max_delay_ms": "bigint", "retry_on": "text[]",
     "lapse_counts": "boolean", "max_lapses": "int", "max_claims": "int", "dead_letter": "boolean",

@@ -17,11 +17,11 @@ class Hit(NamedTuple):
     fingerprint: bytes
     type: str
     version: int
-    input_hash: bytes
+    normal_hash: bytes | None
 
 
 _HITS = f"""SELECT u.n, job.id::text, job.external_id, job.idempotency_key, job.fingerprint, job.type, job.version,
-        job.input_hash
+        job.normal_hash
     FROM unnest({array('bigint')}, {array('text')}) WITH ORDINALITY u(tenant_id, name, n) JOIN jobs_job job
     ON job.tenant_id = u.tenant_id AND job.{{column}} = u.name"""
 
@@ -35,7 +35,8 @@ def by_keys(keys: Sequence[tuple[int, str | None, str | None]]) -> list[list[Hit
             continue
         sql = _HITS.format(column=column)
         for place, *hit in rows(sql, [packed([a[1] for a in asked]), packed([a[2] for a in asked])]):
-            found[asked[place - 1][0]].append(Hit(hit[0], hit[1], hit[2], bytes(hit[3]), hit[4], hit[5], bytes(hit[6])))
+            normal = None if hit[6] is None else bytes(hit[6])
+            found[asked[place - 1][0]].append(Hit(hit[0], hit[1], hit[2], bytes(hit[3]), hit[4], hit[5], normal))
     return found
 
 

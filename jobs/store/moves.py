@@ -43,6 +43,8 @@ class Moved:
     repeated: bool = False
     letter: str | None = None
     reason: str | None = None
+    # What the caller should know, by codes: `deadline_dropped` (E4).
+    warnings: tuple[str, ...] = ()
 
 
 Answer = Moved | JobsError
@@ -126,7 +128,7 @@ def _unwritten(change: Change) -> JobsError:
 
 def _moved(change: Change, done: Written) -> Moved:
     return Moved(done.id, change.to, done.revision, done.number, letter=change.letter[0] if change.letter else None,
-                 reason=change.sets.get("reason"))
+                 reason=change.sets.get("reason"), warnings=change.warnings)
 
 
 _ENDED = ("SELECT a.id::text, a.outcome, a.answer_hash, a.reason_code, job.state, job.revision, job.number,"

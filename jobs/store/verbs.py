@@ -23,6 +23,9 @@ from jobs.states import FENCED, MOVES, TERMINAL, State, Verb
 MS = 1_000
 _HOLDER = re.compile(r"[A-Za-z0-9:._-]{1,200}")
 CODE_LIMIT = 64
+INTERRUPTED_TOO_OFTEN = "interrupted_too_often"
+# The job had an absolute deadline that has passed; its new chain has none (E4).
+DEADLINE_DROPPED = "deadline_dropped"
 
 
 class Row(NamedTuple):
@@ -85,6 +88,7 @@ class Change:
     end: dict[str, Any] = field(default_factory=dict)
     artifact: Completed | None = None
     letter: tuple[str, str | None] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def decide(move: Move, row: Row, now: datetime) -> Change:
@@ -241,8 +245,11 @@ def _interrupt(move: Move, row: Row, now: datetime) -> Change:
     if row.abort_reason is not None:
         return _after_abort(move, row, end, ("interruptions",))
     decision = retry.after_interruption(budget(row), cut.after_us, now, random.random())
-    code = "interrupted_too_often" if decision.failure else cut.reason
-    return _judged(move, row, decision, code, end, ("interruptions",))
+    if not decision.failure:
+        return _judged(move, row, decision, cut.reason, end, ("interruptions",))
+    # One too many is a failure and none of the uncounted: `attempt_count` has it (E1, E4).
+    end = {"reason_code": INTERRUPTED_TOO_OFTEN, "message": cut.reason, "retryable": True}
+    return _judged(move, row, decision, INTERRUPTED_TOO_OFTEN, end, ())
 
 
 def _lapse(move: Move, row: Row, now: datetime) -> Change:
@@ -287,7 +294,11 @@ def _supersede(move: Move, row: Row, now: datetime) -> Change:
 
 
 def _requeue(move: Move, row: Row, now: datetime) -> Change:
-    return _again(move, row, move.reason, 0, None, {}, (), **move.facts)
+    late = row.deadline_ms is None and row.deadline_at is not None and row.deadline_at <= now
+    facts = {**move.facts, DEADLINE_DROPPED: True} if late else move.facts
+    change = _again(move, row, move.reason, 0, None, {}, (), **facts)
+    change.warnings = (DEADLINE_DROPPED,) if late else ()
+    return change
 
 
 _DECIDERS: dict[Verb, Callable[[Move, Row, datetime], Change]] = {

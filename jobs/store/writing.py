@@ -99,6 +99,12 @@ def _ends(shape: Shape) -> bool:
     return shape.fenced and shape.verb is not Verb.START
 
 
+def _end(shape: Shape) -> End:
+    """How it ends: an interruption that counts as a failure is one (E4)."""
+    counted = shape.verb is Verb.INTERRUPT and "failures" in shape.counters
+    return End.FAILED if counted else END_OF[shape.verb]
+
+
 _ATTEMPTS = {End.COMPLETED: "completed", End.FAILED: "erred", End.LAPSED: "lapsed", End.RELEASED: "released",
              End.INTERRUPTED: "interrupted"}
 _JOBS = {State.FAILED: "failed", State.CANCELLED: "cancelled", State.SUPERSEDED: "superseded"}
@@ -107,7 +113,7 @@ _JOBS = {State.FAILED: "failed", State.CANCELLED: "cancelled", State.SUPERSEDED:
 @lru_cache(maxsize=256)
 def _counts(shape: Shape) -> tuple[str, ...]:
     """What such a move counts as: the end of an attempt, the end of a job, a dead letter opened or answered."""
-    attempt = _ATTEMPTS.get(END_OF[shape.verb], "stopped") if _ends(shape) else None
+    attempt = _ATTEMPTS.get(_end(shape), "stopped") if _ends(shape) else None
     letter = "letters_opened" if shape.letter else "letters_answered" if shape.verb is Verb.REQUEUE else None
     return tuple(name for name in (attempt, _JOBS.get(shape.to), letter) if name is not None)
 
@@ -242,7 +248,7 @@ def _attempt(shape: Shape) -> str:
     if shape.verb is Verb.START:
         return ("a AS (UPDATE jobs_attempt attempt SET started_at = jobs_now() FROM j"
                 " WHERE attempt.id = j.fence AND attempt.outcome IS NULL)")
-    sets = ["ended_at = jobs_now()", f"outcome = '{END_OF[shape.verb].value}'"]
+    sets = ["ended_at = jobs_now()", f"outcome = '{_end(shape).value}'"]
     sets += [f"{name} = v.{name}" for name in shape.end]
     if shape.artifact:
         sets.append("answer_hash = decode(v.artifact_hash, 'hex')")

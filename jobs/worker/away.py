@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jobs import clock
 from jobs.registry import Definition
 from jobs.services.assignments import Claimed
 from jobs.worker.context import Run
+from jobs.worker.wire import Message
 
 
 class Away(Run):
@@ -21,9 +21,20 @@ class Away(Run):
         self.until = None
 
     def handed_out(self) -> None:
-        """A ready child has it: its timeout counts from now on."""
-        if self._job.timeout_ms is not None:
-            self.until = clock.monotonic() + self._job.timeout_ms / 1000
+        """A ready child has it: its time counts from now on."""
+        self.begin_time()
+
+    def heard(self, message: Message) -> None:
+        """What its child says of it."""
+        if "log" in message:
+            self.log(str(message["log"]))
+        elif "diagnostic" in message:
+            if not self.over:
+                self.note(dict(message["diagnostic"]))
+        elif "publishing" in message:
+            self.begin_publishing(float(message["publishing"]))
+        elif "settled" in message:
+            self.settled = True
 
     def stop(self, reason: str) -> None:
         """Ask the handler to stop."""

@@ -279,16 +279,12 @@ class Children:
             self._failures, self._again_at = 0, 0.0
             if child.stage is Stage.STARTING:
                 child.rest()
-        elif child.live is not None and "log" in message:
-            child.live.run.log(str(message["log"]))
         elif "said" in message:
             self.say.write("log", dict(message["said"]))
         elif "begun" in message:
             child.begun = True
-        elif child.live is not None and "publishing" in message:
-            child.live.run.begin_publishing(float(message["publishing"]))
-        elif child.live is not None and "settled" in message:
-            child.live.run.settled = True
+        elif child.live is not None and isinstance(child.live.run, Away):
+            child.live.run.heard(message)
 
     def _read(self, child: Child, _: int) -> None:
         lines, over = child.printed()

@@ -8,10 +8,11 @@ from typing import Any
 
 from jobs import clock
 from jobs.conf import conf
+from jobs.diagnostics import Snapshot, snapshot
 from jobs.errors import JobError
 from jobs.outcomes import Failed
 from jobs.registry import Definition
-from jobs.services import progress
+from jobs.services import overtime, progress
 from jobs.services.assignments import Claimed
 from jobs.worker import tenants
 from jobs.worker.lines import Lines
@@ -20,7 +21,7 @@ from jobs.worker.lines import Lines
 _making = threading.RLock()
 
 # After these the attempt has been given up here; after any other stop a completion still wins (E1).
-TOO_LATE = frozenset({"attempt_timeout", "publish_timeout", "claim_lost"})
+TOO_LATE = frozenset({"attempt_timeout", "duration_exceeded", "publish_timeout", "claim_lost"})
 
 
 class Stopped(JobError):
@@ -34,7 +35,8 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_stop", "definition", "lines", "publishing", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_job", "_staged", "_stop", "definition", "lines", "noted", "over", "publishing",
+                 "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
@@ -44,12 +46,21 @@ class Run:
         # The log lines so far, if there are any.
         self.lines: Lines | None = None
         self.stop_reason: str | None = None
+        # Its latest diagnostic; how often it has reported a stage, and which last.
+        self.noted: Snapshot | None = None
+        self._staged: tuple[int, str] | None = None
+        # It has ended: what its handler says later is nothing.
+        self.over = False
         # Its hook or its transaction has committed: this attempt's end is no news to its worker.
         self.settled = False
         # Its publication hook runs, and `until` is the hook's.
         self.publishing = False
-        # The steady clock's moment at which the attempt times out; None: never.
-        self.until = None if job.timeout_ms is None else clock.monotonic() + job.timeout_ms / 1000
+        # The steady clock's moment at which the attempt's time is over; None: never.
+        self.until: float | None = None
+        if job.max_duration_ms is not None:
+            self.begin_time()
+        elif job.timeout_ms is not None:
+            self.until = clock.monotonic() + job.timeout_ms / 1000
 
     @property
     def job_id(self) -> str:
@@ -135,6 +146,16 @@ class Run:
         if self._stop is not None:
             self._stop.set()
 
+    def begin_time(self) -> None:
+        """From now on the attempt's time runs: its timeout or its duration, whichever ends first (E8)."""
+        ends = self._job.max_duration_ms if self._ends_for_good else self._job.timeout_ms
+        self.until = None if ends is None else clock.monotonic() + ends / 1000
+
+    @property
+    def _ends_for_good(self) -> bool:
+        most, timeout = self._job.max_duration_ms, self._job.timeout_ms
+        return most is not None and (timeout is None or most <= timeout)
+
     def begin_publishing(self, seconds: float) -> None:
         """Called by the executor: from now on the attempt ends with its publication hook's time, if not before."""
         until = clock.monotonic() + seconds
@@ -146,14 +167,39 @@ class Run:
         self.settled = True
 
     def timed_out(self) -> Failed:
-        """What it means that `until` has passed (B26, B33)."""
+        """What it means that `until` has passed (B26, B33, C34)."""
         if self.publishing:
             return Failed("publish_timeout", f"The publication hook did not commit within {conf().PUBLISH_S:g} s.")
+        if self._ends_for_good:
+            return overtime.SPENT
         return Failed("attempt_timeout", f"The attempt ran longer than {self._job.timeout_ms} ms.")
 
     def progress(self, stage: str, event: str = "started") -> None:
-        """Record a declared stage as `started` or `completed` (B30)."""
-        progress.stage(self.definition, self._job.id, self._job.fence, stage, event, self._by)
+        """Record a declared stage as `started` or `completed`; the same twice in a row is said once (B30).
+
+        Raises Invalid for an undeclared stage, and TooMuchProgress after 1,000 of them.
+        """
+        progress.check_stage(self.definition, stage, event)
+        times, latest = self._staged or (0, "")
+        if latest == f"{stage} {event}":
+            return
+        if times >= progress.MOST:
+            raise progress.TooMuchProgress()
+        progress.stage(self.definition, self._job.id, self._job.fence, stage, event, self._by, attempt=self._job.claims)
+        self._staged = times + 1, f"{stage} {event}"
+
+    def diagnostic(self, /, **fields: bool | int | str) -> None:
+        """Say how it goes, for the log alone: the latest fields are reported if the attempt fails or times out (B32).
+
+        At most 16: truth values, whole numbers from 0 on, lowercase tokens. Raises Invalid invalid_diagnostic.
+        """
+        said = snapshot(fields)
+        if not self.over:
+            self.note(said)
+
+    def note(self, said: Snapshot) -> None:
+        """Keep the latest diagnostic."""
+        self.noted = said
 
     def checkpoint(self, value: Any) -> int:
         """Keep resume data, a JSON value; the next attempt finds it. Its number (C33)."""

@@ -20,6 +20,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from jobs.conf import registry
+from jobs.diagnostics import Snapshot
 from jobs.redaction import redacted
 from jobs.registry import Definition
 from jobs.services import traffic
@@ -65,6 +66,11 @@ class Near(Run):
             # Whatever has become of the worker, it is so.
             with suppress(OSError):
                 self._speaker.send({"settled": True})
+
+    def note(self, said: Snapshot) -> None:
+        """Tell the worker the latest diagnostic, so that it outlives this process (B32)."""
+        with suppress(OSError):
+            self._speaker.send({"diagnostic": said})
 
     def begin_publishing(self, seconds: float) -> None:
         """From now on the attempt ends with its hook's time: the worker is the one who looks at the clock (B33)."""
@@ -163,6 +169,8 @@ class Inside:
             os._exit(1)
         left += self._surroundings.restore()
         work.over = True
+        if work.run is not None:
+            work.run.over = True
         end: dict[str, Any] = {"is": "Cancelled"} if result is None else wire.result_words(result)
         return {"end": end, "mb": round(memory_mb(), 1), "left": left}
 

@@ -8,6 +8,7 @@ from jobs.conf import conf
 from jobs.outcomes import Failed, Interrupted, Outcome
 from jobs.registry import Definition
 from jobs.routing import SYSTEM
+from jobs.services import overtime
 from jobs.services.assignments import Claimed
 from jobs.worker.plan import Plan
 
@@ -35,4 +36,4 @@ def refusal(job: Claimed, definition: Definition | None) -> Outcome | None:
         return UNKNOWN
     if not definition.runs:
         return Interrupted("definition_stopped", UNKNOWN_US)
-    return None
+    return overtime.SPENT if job.max_duration_ms == 0 else None

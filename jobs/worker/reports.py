@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 from jobs import clock
+from jobs.diagnostics import Snapshot
 from jobs.errors import JobsError
 from jobs.outcomes import Failed, Outcome
 from jobs.services import attempt_logs, settlement
@@ -43,6 +44,8 @@ class Reports:
         self._left: set[str] = set()
         # Lines to keep beside attempts, by fence, once their settlements are through.
         self._lines: list[tuple[str, Lines]] = []
+        # The latest diagnostics of what has failed, by fence, until that is said (B32).
+        self._noted: dict[str, Snapshot] = {}
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._spoilt) + len(self._locked) + len(self._locked_spoilt)
@@ -72,6 +75,8 @@ class Reports:
         for live, result in ends:
             if live.run.lines is not None:
                 self._lines.append((live.job.fence, live.run.lines))
+            if live.run.noted is not None and isinstance(result, Failed):
+                self._noted[live.job.fence] = live.run.noted
             if isinstance(result, Published):
                 self._tally.completed += 1
                 if self._output.level >= 2:
@@ -116,13 +121,15 @@ class Reports:
             if isinstance(answer, Locked):
                 self._locked.append((job, report))
                 self._unlocks.after(LOCKED_S)
-            elif isinstance(answer, JobsError):
+                continue
+            noted = self._noted.pop(job.fence, None) if self._noted else None
+            if isinstance(answer, JobsError):
                 self._tally.other += 1
                 if answer.reason_code == settlement.SettlementRefused.code:
                     self._left.add(job.fence)
-                self._output("worker.late", level=1, code=answer.reason_code, **facts(job))
+                self._output("worker.late", level=1, code=answer.reason_code, diagnostic=noted, **facts(job))
             else:
-                self._count(job, report.outcome, answer.state, answer.letter)
+                self._count(job, report.outcome, answer.state, answer.letter, noted)
 
     def _settle_locked(self) -> None:
         if not self._locked:
@@ -150,7 +157,7 @@ class Reports:
                 # Its first heartbeat came before its handler's turn: from running, this is a plain failure.
                 self.add(job, Failed("invalid_persisted_input", str(spoilt), retryable=False))
 
-    def _count(self, job: Claimed, outcome: Outcome, state: str, letter: str | None) -> None:
+    def _count(self, job: Claimed, outcome: Outcome, state: str, letter: str | None, noted: Snapshot | None) -> None:
         by = self._tally.by_state
         by[state] = by.get(state, 0) + 1
         if state == "completed":
@@ -160,7 +167,8 @@ class Reports:
         elif isinstance(outcome, Failed):
             self._tally.failed += 1
             what = {"queued": "worker.will_retry", "failed": "worker.failed"}.get(state, f"worker.{state}")
-            self._output(what, level=1, code=outcome.code, letter=letter, error=outcome.message[-200:], **facts(job))
+            self._output(what, level=1, code=outcome.code, letter=letter, error=outcome.message[-200:],
+                         diagnostic=noted, **facts(job))
         else:
             self._tally.other += 1
             self._output("worker.handed_back" if state == "queued" else f"worker.{state}", level=1, **facts(job))

@@ -136,7 +136,7 @@ class Slots:
                 # Settled without it: this is late output, and its slot is free again.
                 self.stuck.pop(live.job.fence, None)
             else:
-                live.ended = True
+                live.ended = live.run.over = True
                 self.ended.append((live, live.meant(result)))
         self._on_end()
 
@@ -174,7 +174,7 @@ class Slots:
                 live.verdict = live.verdict or result
                 self.children.kill(live)
                 return
-            live.ended = True
+            live.ended = live.run.over = True
             self.stuck[live.job.fence] = live
             self.ended.append((live, result))
         self._on_end()

@@ -101,7 +101,7 @@ def recover(job_id: str) -> None:
     from jobs.store import due
 
     def once() -> None:
-        found, _ = due.lapsed(0, due.FIRST, 1_000)
+        found = due.look(0, due.FIRST, 1_000).lapsed
         recovery.each([x for x in found if x[0] == job_id], lambda some: due.lapse(some, 0, recovery.BY))
 
     _until_fired(once)

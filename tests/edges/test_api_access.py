@@ -36,6 +36,7 @@ def test_no_key_and_every_dead_key_are_401_alike(api):
 @pytest.mark.parametrize(("method", "path", "needs"), [
     ("POST", "/jobs", "enqueue"), ("GET", "/jobs", "read"), ("HEAD", "/jobs", "read"), ("GET", "/jobs/x", "read"),
     ("GET", "/jobs/x/receipts", "read"), ("GET", "/jobs/x/attempts", "read"), ("GET", "/jobs/x/artifact", "read"),
+    ("GET", "/definitions", "read"),
     ("POST", "/jobs/x/controls", "control"), ("POST", "/jobs/x/requeue", "dead_letters"),
     ("DELETE", "/jobs/x/dead-letter", "dead_letters"), ("POST", "/runtime/claim", "claim"),
     ("POST", "/assignments/x/extend", "claim"), ("POST", "/assignments/x/complete", "claim"),

@@ -49,7 +49,8 @@ FIELDS = {
                 "tenant_subject",
                 "unheard_of"),
     "controls": ("action", "reason", "unheard_of"), "requeue": ("reason",),
-    "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"), "extend": ("checkpoint", "unheard_of"),
+    "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"),
+    "extend": ("checkpoint", "progress", "diagnostic", "unheard_of"),
     "complete": ("artifact", "unheard_of"), "fail": ("reason_code", "message", "retryable", "unheard_of"),
     "release": ("delay_s", "not_before", "unheard_of"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.conf import settings as live
+from django.core.checks import ERROR
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
@@ -169,3 +170,34 @@ def test_a_database_that_begins_its_transactions_otherwise_is_named(database):
         finally:
             cursor.execute("RESET default_transaction_isolation")
     assert checks.check_isolation(databases=["default"]) == []
+
+
+def test_every_fault_of_a_definition_is_in_one_message_of_the_check(settings, tmp_path, monkeypatch):
+    """B6: at start, with the field and the nearest right word of each."""
+    module = tmp_path / "crooked.py"
+    module.write_text("from jobs import job\n\n\n@job('Crooked_Job', versoin=2, origins={'root'},\n"
+                      "     stages={'Read': ' '}, max_ai_credits=0, timeout_s='soon', label=' ')\n"
+                      "def crooked(run) -> None: ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["crooked"]}
+    with pytest.raises(SystemCheckError) as refusal:
+        call_command("check")
+    said = str(refusal.value)
+    assert said.count("jobs.E004") == 1
+    for word in ("versoin: is no field of a definition; did you mean 'version'?", "type: must be at most 64 of a-z",
+                 "origins: must be some of user, planner, scheduler", "max_ai_credits: must be a whole number from 1",
+                 "stages: 'Read' must be a lowercase name", "timeout_s: must be seconds above 0",
+                 "label: must be one line"):
+        assert word in said, word
+
+
+def test_what_is_registered_and_takes_no_new_jobs_is_noted(settings):
+    """B43, E15: registered, but nobody can enqueue it: a note and no fault."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
+    [note] = checks.check_doors(None)
+    assert (note.id, note.level < ERROR) == ("jobs.I021", True)
+    assert "disabled@1" in note.msg
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["no.such.module"]}
+    assert checks.check_doors(None) == []
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
+    call_command("check")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from datetime import timedelta
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import Permission
 from django.db import transaction
 
-from jobs import selectors
+from jobs import clock, selectors
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
@@ -145,6 +146,17 @@ def test_each_button_asks_acts_through_its_service_and_leads_back(client, driver
     again = client.post("/jobs/act/", {**said, "reason": "again"}, follow=True)
     assert again.status_code == 200
     assert "1 skipped" in again.content.decode() or "already" in again.content.decode()
+
+
+def test_a_requeue_says_that_it_drops_a_deadline_that_has_passed(client, driver):
+    """E4: the new chain has none; whoever has asked is told."""
+    pk = driver.enqueue("echo", deadline_at=clock.now() + timedelta(seconds=60))
+    driver.fail(driver.claim_one(), retryable=False)
+    driver.pass_time(61)
+    client.force_login(person("boss", "view_job", "requeue_job"))
+    said = {"verb": "requeue", "id": pk, "reason": "because I say so"}
+    assert "Its deadline had passed and is dropped" in client.post("/jobs/act/", said, follow=True).content.decode()
+    assert driver.job(pk).deadline_at is None
 
 
 def test_a_dead_letter_stands_on_the_page_until_it_is_answered(seen, driver):
@@ -297,6 +309,10 @@ def test_stages_are_shown_by_the_labels_that_code_gave_them(seen, driver):
     page = read(seen, pk)
     assert '<li class="completed">Reading' in page
     assert '<li class="ahead">Writing' in page
+    progress.stage(registry().current("staged"), job.id, job.fence, "write", "started", "worker:x", attempt=1)
+    assert '<li class="started">Writing' in read(seen, pk)
+    driver.release(job)
+    assert '<li class="interrupted">Writing' in read(seen, pk)
 
 
 def test_keys_target_group_and_policy_stand_on_the_page(seen, driver):

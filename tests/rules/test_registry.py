@@ -248,6 +248,38 @@ def test_a_span_may_depend_on_the_agent_as_well() -> None:
     assert d.spans({}).lease_s == 300
 
 
+@pytest.mark.parametrize(("given", "lease_s", "timeout_s", "longest_s"), [
+    ({}, 900, 899, 960), ({"timeout": 100}, 900, 899, 960), ({"timeout": 700}, 1_000, 999, 1_060),
+    ({"timeout": 10_000}, 3_600, 3_599, 3_660)])
+def test_the_numbers_of_codex_are_sayable(given: dict[str, Any], lease_s: int, timeout_s: int, longest_s: int) -> None:
+    """A43, A44, A46, E8: max(900 s, payload timeout + 300 s) up to 3,600 s, and what follows from that lease."""
+    lease = Span(lambda said: max(900, said.get("timeout", 0) + 300), cap_s=3_600)
+    assert made(lease_s=lease, timeout_s="lease", max_duration_s="lease").spans(given) == (
+        lease_s, timeout_s, longest_s)
+
+
+@pytest.mark.parametrize(("given", "lease_s"), [
+    ({"kind": "factory.task.run"}, 300), ({"kind": "factory.objective.control"}, 900),
+    ({"kind": "factory.task.monitor"}, 300), ({"kind": "factory.task.monitor", "executionPath": "computer"}, 900)])
+def test_leases_by_kind_and_path_are_functions_of_the_input(given: dict[str, Any], lease_s: int) -> None:
+    """A40, A41, A42, E8: the default of 300 s, and max(default, 900 s) for control and for monitors at a computer."""
+    def of(said: dict[str, Any]) -> float:
+        slow = said["kind"] == "factory.objective.control" or said.get("executionPath") == "computer"
+        return max(300, 900) if slow else 300
+
+    assert made(lease_s=Span(of, cap_s=3_600)).spans(given).lease_s == lease_s
+
+
+def test_a_short_lease_keeps_the_floors_of_what_follows_from_it() -> None:
+    """A44, A46: 5 s and 120 s; the site's lease where the definition has none of its own."""
+    own = made(timeout_s="lease", max_duration_s="lease")
+    assert own.spans({}, lease_s=2, timeout_s=9) == (2, 5, 120)
+    assert own.spans({}, lease_s=300) == (300, 299, 360)
+    assert own.reads_input is False
+    assert refused(made, lease_s="lease").field == "lease_s"
+    assert refused(made, timeout_s="leased").field == "timeout_s"
+
+
 def test_a_subject_is_at_most_200_code_points_and_printable() -> None:
     """B40: extracted per type, for lists."""
     def of(said: Any) -> Any:

@@ -130,14 +130,17 @@ def test_the_reason_of_a_last_lapse_is_the_first_in_order(b: Budget, reason: str
 
 @pytest.mark.parametrize(("b", "after_s", "failure"), [
     (budget(), 0, True),
-    (budget(lapses=1, failures=1), 5, True),
-    (budget(lapses=2, failures=2), 10, True),
-    (budget(lapses=1, failures=99, lapse_counts=False), 5, False),
+    (budget(lapses=1, failures=1), 10, True),
+    (budget(lapses=1, failures=3), 40, True),
+    (budget(lapses=2, failures=2), 20, True),
+    (budget(lapses=1, failures=3, lapse_counts=False), 20, False),
+    (budget(lapses=1, lapse_counts=False), 5, False),
+    (budget(lapses=3, lapse_counts=False), 20, False),
     (budget(lapses=0, max_attempts=None), 0, False),
     (budget(lapses=8, retry_on=("other",), max_attempts=99), 300, True),
 ])
 def test_the_first_lapse_is_free_of_waiting_and_the_others_back_off(b: Budget, after_s: int, failure: bool) -> None:
-    """E4, B23: `retry_on` is not asked, and lapse_counts=False or no policy uses no budget."""
+    """E1, E4, B23: backoff counts failures; `retry_on` is not asked, lapse_counts=False or no policy use no budget."""
     assert retry.after_lapse(b, NOW, 1.0) == Again(after_s * S, failure)
 
 

@@ -11,7 +11,7 @@ from django.db import OperationalError, transaction
 from jobs import clock
 from jobs.errors import Invalid, JobsError, Refused
 from jobs.models import ClaimLine, Job, Receipt, Target, Tenant
-from jobs.registry import Definition
+from jobs.registry import SITE, Definition
 from jobs.services import intake, tenancy
 from jobs.services.intake import Options, Request
 from jobs.states import State
@@ -192,7 +192,7 @@ def test_a_bulk_of_many_jobs_keeps_every_option(driver: Driver) -> None:
             job_id=f"j{n}" if n % 5 == 0 else None, idempotency_key=f"k{n}" if n % 4 == 0 else None,
             delay_s=60 if n % 10 == 3 else None, exclusive_group=f"g{n % 2}" if n % 6 == 0 else None,
             target=f"t{n}" if n % 500 == 250 else None, deadline_s=9 if n % 8 == 1 else None,
-            retry=None if n % 9 == 0 else intake.SITE))
+            retry=None if n % 9 == 0 else SITE))
     requests = [request(n) for n in range(2_500)]
     answers = intake.enqueue_many(requests)
     assert len({a.id for a in answers}) == 2_500 == Job.objects.count() == Receipt.objects.count()

@@ -101,7 +101,7 @@ def test_a_heartbeat_between_the_look_and_the_lock_saves_the_job(driver: Driver)
     driver.enqueue()
     job = driver.claim_one()
     driver.pass_time(60)
-    found, _ = due.lapsed(0, due.FIRST, 10)
+    found = due.look(0, due.FIRST, 10).lapsed
     assert found == [(job.id, job.fence)]
     driver.extend(job)
     assert durable(lambda: due.lapse(found, 0, "test")) == []

@@ -152,7 +152,7 @@ def test_a_document_is_described_and_published(driver: Driver, folder: Path) -> 
     assert lines(folder) == FIRST
     shown = descriptions(folder)[0]
     assert (shown.job_id, shown.current, shown.generator) == (job_id, True, documents.GENERATOR)
-    assert json.loads(driver.job(job_id).progress) == {"event": "started", "stage": "describe"}
+    assert json.loads(driver.job(job_id).progress) == {"attempt": 1, "event": "started", "stage": "describe"}
 
 
 def test_a_blank_document_is_told_empty(driver: Driver, tmp_path: Path) -> None:

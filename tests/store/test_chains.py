@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, transaction
 
-from jobs import RetryPolicy, clock
+from jobs import RetryPolicy, clock, receipts
 from jobs.errors import JobsError
 from jobs.models import Attempt, DeadLetter, Job
 from jobs.outcomes import Interrupted, Released
@@ -16,7 +16,7 @@ from jobs.services import progress, recovery, settlement
 from jobs.store.moves import Moved
 from tests import database as db
 from tests.driver import Driver, quiet_recovery, refused, story
-from tests.making import limit
+from tests.making import attempt, limit
 
 QUICK = RetryPolicy(max_attempts=3, base_delay_s=1, max_delay_s=1)
 
@@ -182,7 +182,14 @@ def test_the_hundred_and_first_interruption_is_a_failure(driver: Driver) -> None
     settlement.settle([settlement.Report(job.id, job.fence, Interrupted())], "test")
     found = letter(job.id)
     assert (found.reason, found.reason_code) == ("attempts_exhausted", "interrupted_too_often")
-    assert driver.job(job.id).failures == 1
+    found = driver.job(job.id)
+    # It is counted once: among the failures, and so among the attempts that `attempt_count` has.
+    assert (found.failures, found.interruptions, found.attempt_count) == (1, 100, 1)
+    end = attempt(job.fence)
+    assert (end.outcome, end.reason_code, end.message) == ("failed", "interrupted_too_often", "runner_shutdown")
+    view = receipts.fold(story(job.id))
+    assert view is not None
+    assert (view.failures, view.interruptions) == (1, 0)
 
 
 def test_a_chain_has_no_more_claims_than_its_definition_allows(driver: Driver) -> None:
