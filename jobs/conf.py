@@ -55,6 +55,8 @@ class Conf:
     FAILPOINTS: str = ""
     MIDDLEWARE: tuple[str, ...] = ()
     PUBLISH_S: float = 10.0
+    CREDENTIAL_RESOLVER: str | None = None
+    OWNER_CONCURRENCY: int = 1
     RETENTION_S: float | None = 30 * 86_400.0
     CHILD_MAX_JOBS: int = 1_000
     CHILD_MAX_AGE_S: float = 3_600.0
@@ -74,6 +76,7 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 }
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
+    "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
@@ -182,17 +185,30 @@ Middleware = Callable[[Any], AbstractContextManager[Any]]
 @lru_cache(maxsize=1)
 def middleware() -> tuple[Middleware, ...]:
     """What `MIDDLEWARE` names, in order. Raises ImproperlyConfigured for what is not there or cannot be called."""
-    return tuple(_middleware(path) for path in conf().MIDDLEWARE)
+    return tuple(_callable("MIDDLEWARE", path) for path in conf().MIDDLEWARE)
 
 
-def _middleware(path: Any) -> Middleware:
+def _callable(setting: str, path: Any) -> Callable[..., Any]:
     try:
         found = import_string(path)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be imported: {error}") from error
+        raise ImproperlyConfigured(f"JOBS[{setting!r}] names {path!r}, which cannot be imported: {error}") from error
     if not callable(found):
-        raise ImproperlyConfigured(f"JOBS['MIDDLEWARE'] names {path!r}, which cannot be called.")
+        raise ImproperlyConfigured(f"JOBS[{setting!r}] names {path!r}, which cannot be called.")
     return found  # type: ignore[no-any-return]
+
+
+Resolver = Callable[..., Any]
+
+
+@lru_cache(maxsize=1)
+def credential_resolver() -> Resolver | None:
+    """What `CREDENTIAL_RESOLVER` names: `resolve(reference, *, tenant, job_id)` answers an owner's secret (E10).
+
+    None where there is none. Raises ImproperlyConfigured for what is not there or cannot be called.
+    """
+    path = conf().CREDENTIAL_RESOLVER
+    return None if path is None else _callable("CREDENTIAL_RESOLVER", path)
 
 
 def _forget(*, setting: str, **_: Any) -> None:
@@ -200,6 +216,7 @@ def _forget(*, setting: str, **_: Any) -> None:
         conf.cache_clear()
         registry.cache_clear()
         middleware.cache_clear()
+        credential_resolver.cache_clear()
 
 
 setting_changed.connect(_forget)

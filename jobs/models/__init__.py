@@ -7,6 +7,7 @@ from jobs.models.dead_letter import DeadLetter
 from jobs.models.job import Job
 from jobs.models.key import Key
 from jobs.models.line import ClaimLine
+from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, Tenant, Workspace
@@ -15,5 +16,5 @@ from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Job", "Key",
-    "Leader", "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jobs import clock
 from jobs.registry import Definition
@@ -24,6 +25,15 @@ class Away(Run):
         """A ready child has it: its timeout counts from now on."""
         if self._job.timeout_ms is not None:
             self.until = clock.monotonic() + self._job.timeout_ms / 1000
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """What its side of the run says of itself."""
+        if "publishing" in message:
+            self.begin_publishing(float(message["publishing"]))
+        elif "settled" in message:
+            self.settled = True
+        elif "masks" in message:
+            self.masks = tuple(map(str, message["masks"]))
 
     def stop(self, reason: str) -> None:
         """Ask the handler to stop."""

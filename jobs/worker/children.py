@@ -285,10 +285,8 @@ class Children:
             self.say.write("log", dict(message["said"]))
         elif "begun" in message:
             child.begun = True
-        elif child.live is not None and "publishing" in message:
-            child.live.run.begin_publishing(float(message["publishing"]))
-        elif child.live is not None and "settled" in message:
-            child.live.run.settled = True
+        elif child.live is not None and isinstance(child.live.run, Away):
+            child.live.run.heard(message)
 
     def _read(self, child: Child, _: int) -> None:
         lines, over = child.printed()

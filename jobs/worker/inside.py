@@ -20,7 +20,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 
 from jobs.conf import registry
-from jobs.redaction import redacted
+from jobs.redaction import masked, redacted
 from jobs.registry import Definition
 from jobs.services import traffic
 from jobs.services.assignments import Claimed
@@ -51,7 +51,7 @@ class Near(Run):
         if self.definition.logs:
             # A process that the handler has forked has no wire.
             with suppress(OSError):
-                self._speaker.send({"log": line[:LONGEST]})
+                self._speaker.send({"log": masked(line, self.masks)[:LONGEST]})
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
@@ -65,6 +65,12 @@ class Near(Run):
             # Whatever has become of the worker, it is so.
             with suppress(OSError):
                 self._speaker.send({"settled": True})
+
+    def hold(self, credential: Any, masks: tuple[str, ...]) -> None:
+        """The worker keeps what this process prints and says: it learns what to leave out before the handler begins."""
+        super().hold(credential, masks)
+        with suppress(OSError):
+            self._speaker.send({"masks": list(masks)})
 
     def begin_publishing(self, seconds: float) -> None:
         """From now on the attempt ends with its hook's time: the worker is the one who looks at the clock (B33)."""
