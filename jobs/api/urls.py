@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs.api import assignments, controls, events, history, jobs, runtime, views
+from jobs.api import assignments, controls, events, history, jobs, owner, runtime, views
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
@@ -16,6 +16,7 @@ urlpatterns = [
     path("v1/jobs/<str:name>/controls", controls.Controls.as_view()),
     path("v1/jobs/<str:name>/requeue", controls.Requeue.as_view()),
     path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
+    path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),
     path("v1/assignments/<str:name>/extend", assignments.Extend.as_view()),

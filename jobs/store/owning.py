@@ -149,7 +149,7 @@ def waiting(after: int, limit: int) -> tuple[list[int], int]:
 
 def locked(tenant_id: int) -> Owner | None:
     """The owner of a tenant as of `now`, locked until our commit."""
-    # Waits: for another who changes it, and for claims that have just looked at it and will commit soon.
+    # No skip_locked: it waits for another who changes it, and for claims that have just looked at it.
     found = Owner.objects.using(ALIAS).select_for_update(of=("self",), no_key=True).annotate(now=Now())
     return found.filter(tenant_id=tenant_id).first()
 
