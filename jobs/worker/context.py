@@ -115,13 +115,15 @@ class Run:
         return {"job": self._job.id, "attempt": self._job.claims, "type": self.definition.name,
                 "tenant": tenants.subject(self._job.tenant_id)}
 
-    def log(self, line: str) -> None:
-        """Keep a log line beside the attempt, unless the definition says no."""
+    def log(self, line: str) -> str:
+        """Keep a log line beside the attempt, unless the definition says no; the line as it may be shown."""
+        line = masked(line, self.masks) if self.masks else line
         if self.definition.logs:
             with _making:
                 if self.lines is None:
                     self.lines = Lines()
-            self.lines.add(masked(line, self.masks) if self.masks else line)
+            self.lines.add(line)
+        return line
 
     @property
     def stopping(self) -> bool:

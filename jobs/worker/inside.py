@@ -46,12 +46,14 @@ class Near(Run):
         self._speaker, self._is_settled = speaker, False
         super().__init__(job, definition, by)
 
-    def log(self, line: str) -> None:
+    def log(self, line: str) -> str:
         """Keep a log line beside the attempt, unless the definition says no."""
+        line = masked(line, self.masks)
         if self.definition.logs:
             # A process that the handler has forked has no wire.
             with suppress(OSError):
-                self._speaker.send({"log": masked(line, self.masks)[:LONGEST]})
+                self._speaker.send({"log": line[:LONGEST]})
+        return line
 
     @property
     def settled(self) -> bool:  # type: ignore[override]

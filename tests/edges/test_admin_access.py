@@ -22,6 +22,7 @@ from jobs.models import (
     Key,
     Leader,
     Limits,
+    Owner,
     Receipt,
     Target,
     Tenant,
@@ -289,3 +290,39 @@ def test_a_revoked_key_is_refused_at_once(driver):
     assert keys.find(secret) is None
     assert told(confirm(client, "key", "revoke", key.pk, reason="again")) == [
         "0 revoked, 1 skipped (1 revoked already)."]
+
+
+# --- owners ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_is_put_by_a_form_and_its_reference_does_not_come_out(driver):
+    """E10, 6.2: through the service; a second one for the tenant takes the first one's place, and is logged."""
+    client = somebody("vaulter")
+    body = {"workspace": "default", "tenant": "acme", "reference": "vault/jobs/7", "label": "the vault",
+            "concurrency": "2", "expires_at_0": "", "expires_at_1": ""}
+    assert client.post(url("owner", "add"), body).status_code == 302
+    owner = Owner.objects.get()
+    assert (owner.tenant.subject, owner.reference, owner.concurrency, owner.generation) == (
+        "acme", "vault/jobs/7", 2, 1)
+    assert client.post(url("owner", "add"), {**body, "reference": "vault/jobs/8"}).status_code == 302
+    assert Owner.objects.get().generation == 2
+    shown = [client.get(url("owner")), client.get(url("owner", owner.pk, "change")),
+             client.get(url("owner", owner.pk, "history"))]
+    for answer in shown:
+        assert answer.status_code == 200
+        assert "jobs/8" not in answer.content.decode()
+    assert LogEntry.objects.filter(object_id=str(owner.pk)).count() == 2
+
+
+@pytest.mark.parametrize(("said", "field"), [
+    ({"reference": ""}, "reference"), ({"reference": "x" * 501}, "reference"), ({"concurrency": "0"}, "concurrency"),
+    ({"label": "a\u0007"}, "label"), ({"expires_at_0": "2001-01-01", "expires_at_1": "00:00"}, "expires_at"),
+    ({"workspace": "else"}, "workspace"),
+])
+def test_an_owner_that_cannot_be_is_refused_by_its_field(driver, said, field):
+    """As the service judges it; nothing is written."""
+    body = {"workspace": "default", "tenant": "", "reference": "x", "label": "", "concurrency": "", **said}
+    answer = somebody("vaulter").post(url("owner", "add"), body)
+    assert answer.status_code == 200
+    assert field in answer.context["adminform"].form.errors
+    assert not Owner.objects.exists()

@@ -10,7 +10,8 @@ import pytest
 
 from jobs.errors import StaleFence
 from jobs.models import AttemptCap, Job
-from jobs.services import owners, settlement
+from jobs.services import cancellation, owners, settlement
+from jobs.services.intake import Request, enqueue_many
 from jobs.services.settlement import Report
 from jobs.store.claim import Claimed, claim
 from jobs.store.moves import Moved
@@ -19,7 +20,6 @@ from tests.database import rows
 from tests.driver import Driver, check, claimer, done
 from tests.making import tenant_id
 from tests.owned import put
-from tests.races.test_claims import bulk
 from tests.races.threads import LONG, deadlocks, together
 
 pytestmark = pytest.mark.usefixtures("database", "owned_site")
@@ -51,9 +51,6 @@ def test_nothing_completes_after_its_owner_was_revoked(driver: Driver) -> None:
             ends["revoked"] += 1
             assert isinstance(answer, StaleFence)
             assert (row.state, row.reason) == ("paused", "owner_unavailable")
-            Job.objects.filter(pk=job_id).delete() if False else None
-            from jobs.services import cancellation
-
             cancellation.cancel(job_id, by="test")
         check(job_id)
     assert not AttemptCap.objects.exists()
@@ -78,12 +75,10 @@ def test_a_claim_beside_a_revocation_leaves_no_attempt_under_a_dead_owner(driver
         together([take, revoke, take])
         live = rows("SELECT count(*) FROM jobs_attempt WHERE ended_at IS NULL")[0][0]
         assert live == 0, n
-    assert bulk
 
 
 def bulk_owned(count: int) -> None:
-    from jobs.services.intake import Request, enqueue_many
-
+    """So many jobs that need an owner."""
     enqueue_many([Request("owned", {}) for _ in range(count)])
 
 
