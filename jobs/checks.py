@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
-from jobs.conf import blockers, conf, lease_faults, middleware, registry, unknown_keys
+from jobs.conf import blockers, conf, credential_resolver, lease_faults, middleware, registry, unknown_keys
 from jobs.errors import Invalid
 from jobs.routing import SYSTEM, disagreements
 
@@ -28,7 +28,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     faults = faults or [*_values()]
     # Without settings that can be read there are no definitions to be judged.
     if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
-        faults += [*_definitions(), *_middleware(), *_blockers()]
+        faults += [*_definitions(), *_middleware(), *_resolver(), *_blockers()]
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
@@ -109,6 +109,22 @@ def _blockers() -> Iterator[CheckMessage]:
         blockers()
     except ImproperlyConfigured as error:
         yield Error(str(error), id="jobs.E030", hint="Each is the dotted path of a callable: (tenant) -> reasons.")
+
+
+def _resolver() -> Iterator[CheckMessage]:
+    try:
+        resolver = credential_resolver()
+    except ImproperlyConfigured as error:
+        yield Error(str(error), id="jobs.E021", hint="It is the dotted path of resolve(reference, *, tenant, job_id).")
+        return
+    try:
+        needing = [d.name for d in registry() if d.credential == "owner" and (d.handler or d.share_credential)]
+    except (ImportError, Invalid, ImproperlyConfigured, TypeError):
+        # Named by E004 already.
+        return
+    if resolver is None and needing:
+        yield Error(f"{', '.join(needing[:5])} need an owner's credential, and nothing resolves it.", id="jobs.E022",
+                    hint="Set JOBS['CREDENTIAL_RESOLVER'] to the dotted path of resolve(reference, *, tenant, job_id).")
 
 
 def _database() -> Iterator[CheckMessage]:

@@ -56,6 +56,8 @@ class Conf:
     FAILPOINTS: str = ""
     MIDDLEWARE: tuple[str, ...] = ()
     PUBLISH_S: float = 10.0
+    CREDENTIAL_RESOLVER: str | None = None
+    OWNER_CONCURRENCY: int = 1
     RETENTION_S: float | None = 30 * 86_400.0
     CHILD_MAX_JOBS: int = 1_000
     CHILD_MAX_AGE_S: float = 3_600.0
@@ -76,6 +78,7 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 }
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
+    "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
@@ -209,12 +212,26 @@ def _named(setting: str, path: Any) -> Any:
     return found
 
 
+Resolver = Callable[..., Any]
+
+
+@lru_cache(maxsize=1)
+def credential_resolver() -> Resolver | None:
+    """What `CREDENTIAL_RESOLVER` names: `resolve(reference, *, tenant, job_id)` answers an owner's secret (E10).
+
+    None where there is none. Raises ImproperlyConfigured for what is not there or cannot be called.
+    """
+    path = conf().CREDENTIAL_RESOLVER
+    return None if path is None else _named("CREDENTIAL_RESOLVER", path)
+
+
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "JOBS":
         conf.cache_clear()
         registry.cache_clear()
         middleware.cache_clear()
         blockers.cache_clear()
+        credential_resolver.cache_clear()
 
 
 setting_changed.connect(_forget)

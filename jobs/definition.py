@@ -107,7 +107,9 @@ class Definition:
     default holds; `timeout_s="lease"` is the lease less a second (A44), `max_duration_s="lease"` the lease and a minute
     (A46); `retry=None` means never retried, `retention=None` kept for ever. `publish(job, artifact, commit)`
     is the freshness gate (B33), `subject(input)` the short text that lists show (B40), `on_ended(ended)` is told of
-    each end at least once (B34). `atomic`: what the handler writes commits together with its completion or not at all.
+    each end at least once (B34). `credential="owner"` runs under the tenant's owner, whose secret a runner over HTTP is
+    given only with `share_credential` (E10). `atomic`: what the handler writes commits together with its completion or
+    not at all.
     """
 
     type: str
@@ -282,8 +284,10 @@ def _choices(d: Definition) -> Iterator[Check]:
     known = isinstance(d.origins, Collection) and not isinstance(d.origins, str) and len(d.origins) > 0
     known = known and all(isinstance(origin, str) and origin in ORIGINS for origin in d.origins)
     yield "origins", known, "must be some of user, planner, scheduler"
-    yield "credential", d.credential == "none", "must be 'none': owners come later; leave it out"
-    yield "share_credential", not d.share_credential, "there is none to share: owners come later; leave it out"
+    yield "credential", d.credential in ("none", "owner"), "must be 'none' or 'owner'"
+    shared = d.share_credential is not True
+    yield "share_credential", shared or d.credential == "owner", "there is none to share: credential must be 'owner'"
+    yield "share_credential", shared or d.handler is None, "only a runner over HTTP is given it: leave it out"
     yield "duration_scope", d.duration_scope in ("attempt", "chain"), "must be 'attempt' or 'chain'"
     yield "retry", d.retry is None or isinstance(d.retry, (RetryPolicy, Site)), "must be a RetryPolicy, None or SITE"
     yield "dead_letter", d.dead_letter is None or isinstance(d.dead_letter, bool), "must be True, False or None"

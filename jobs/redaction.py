@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 LIMIT: Final = 2_000
@@ -40,6 +42,51 @@ def redacted(value: Any, name: str = "", *, limit: int = LIMIT, depth: int = DEE
 def whole(value: Any) -> Any:
     """All of a JSON value but its secrets: for people who may read it."""
     return redacted(value, limit=sys.maxsize, depth=sys.maxsize)
+
+
+MASK: Final = "[credential]"
+_LEAST_SECRET: Final = 8
+
+
+def secrets_of(credential: Any) -> tuple[str, ...]:
+    """The texts that must not be kept of a credential, the longest first, also as JSON and as Python write them.
+
+    A text is one, and its longer lines are; of a mapping every text of 8 characters or more.
+    """
+    found: set[str] = set()
+    for text in _texts(credential):
+        if text is credential or len(text) >= _LEAST_SECRET:
+            found |= {text, *(line for line in text.splitlines() if len(line) >= _LEAST_SECRET)}
+    written = {form for text in found for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1],
+                                                   json.dumps(text, ensure_ascii=False)[1:-1])}
+    return tuple(sorted(filter(None, written), key=len, reverse=True))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def masked(text: str, secrets: tuple[str, ...]) -> str:
+    """A text with each of these secrets replaced by a mark."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def masked_facts(value: Any, secrets: tuple[str, ...]) -> Any:
+    """A value as a log line says it, without these secrets; what is no JSON becomes text."""
+    if isinstance(value, dict):
+        return {masked(str(name), secrets): masked_facts(inner, secrets) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [masked_facts(inner, secrets) for inner in value]
+    return value if isinstance(value, (int, float, bool, type(None))) else masked(str(value), secrets)
 
 
 def restored(shown: Any, kept: Any) -> Any:

@@ -258,6 +258,8 @@ JOBS: dict[str, Any] = {
     "FAILPOINTS": env.str("JOBS_FAILPOINTS", default=""),
     "MIDDLEWARE": env.list("JOBS_MIDDLEWARE", default=[]),
     "PUBLISH_S": _seconds("JOBS_PUBLISH_S", 10.0),
+    "CREDENTIAL_RESOLVER": env.str("JOBS_CREDENTIAL_RESOLVER", default="") or None,
+    "OWNER_CONCURRENCY": _whole("JOBS_OWNER_CONCURRENCY", 1),
     "CHILD_MAX_JOBS": _whole("JOBS_CHILD_MAX_JOBS", 1_000),
     "CHILD_MAX_AGE_S": _seconds("JOBS_CHILD_MAX_AGE_S", 3_600.0),
     "CHILD_MAX_MEMORY_MB": _whole("JOBS_CHILD_MAX_MEMORY_MB", 512),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test.utils import setup_databases, teardown_databases
@@ -76,3 +77,10 @@ def driver(database):
     from tests.driver import Driver
 
     return Driver()
+
+
+@pytest.fixture
+def owned_site(settings: Any) -> None:
+    """A site that registers these."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": [*settings.JOBS["DEFINITIONS"], "tests.owned"],
+                     "CREDENTIAL_RESOLVER": "tests.owned.resolve"}

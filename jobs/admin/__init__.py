@@ -15,6 +15,7 @@ from jobs.admin import (  # noqa: F401
     key,
     limits,
     line,
+    owner,
     target,
     tenancy,
     worker,

@@ -151,6 +151,10 @@ class AnsweringAdmin(JobsAdmin):
         """May manage keys."""
         return self.may(request, Permission.MANAGE_KEYS)
 
+    def has_manage_owners_permission(self, request: HttpRequest) -> bool:
+        """May manage owners."""
+        return self.may(request, Permission.MANAGE_OWNERS)
+
     # --- the way to the confirmation ----------------------------------------------------------------------------------
 
     def get_urls(self) -> list[Any]:

@@ -24,6 +24,8 @@ class Claim(View):
         batch = runners.claim(
             caller(request).key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
             slots=fields.count(body, "slots", 1, 1, runners.MAX_SLOTS), wait_s=fields.wait_seconds(body))
+        batch, credentials = runners.credentials(caller(request).key, batch)
         failpoints.at("api.claimed")
         names = selectors.external_ids([job.id for job in batch.jobs]) if batch.jobs else {}
-        return answer({"assignments": [shapes.assignment(job, names) for job in batch.jobs], "again": batch.again})
+        told = [{**shapes.assignment(job, names), **credentials.get(job.fence, {})} for job in batch.jobs]
+        return answer({"assignments": told, "again": batch.again})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs.api import assignments, controls, definitions, events, history, jobs, runtime, views
+from jobs.api import assignments, controls, definitions, events, history, jobs, owner, runtime, views
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
@@ -18,6 +18,7 @@ urlpatterns = [
     path("v1/jobs/<str:name>/redact", controls.Redact.as_view()),
     path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
     path("v1/definitions", definitions.Definitions.as_view()),
+    path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),
     path("v1/assignments/<str:name>/extend", assignments.Extend.as_view()),

@@ -8,6 +8,7 @@ from jobs.models.erasure import Erasure
 from jobs.models.job import Job
 from jobs.models.key import Key
 from jobs.models.line import ClaimLine
+from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, Tenant, Workspace
@@ -16,5 +17,5 @@ from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from jobs.clock import Every
 from jobs.services import recovery
+from jobs.services.owners import Owners
 from jobs.services.recovery import Closing, Deadlines, Recovery, Repair
 from jobs.store.sql import ALIAS, NotInTransaction, is_read_only
 
@@ -36,6 +37,7 @@ class Duties:
                 (Every(1.0, FIRST_AFTER_S), Recovery(aside=True).tick),
                 (Every(5.0, FIRST_AFTER_S), Deadlines().tick),
                 (Every(2.0, FIRST_AFTER_S), Closing().tick),
+                (Every(5.0, FIRST_AFTER_S), Owners().tick),
                 *more,
             ]
 

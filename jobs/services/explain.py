@@ -13,12 +13,12 @@ from typing import Any
 
 from jobs import clock
 from jobs.conf import registry
-from jobs.models import Attempt, AttemptLog, ClaimLine, Job, Key, Receipt, Worker
+from jobs.models import Attempt, AttemptLog, ClaimLine, Job, Key, Owner, Receipt, Worker
 from jobs.receipts import BrokenHistory, Kind, check_chain, fold
 from jobs.receipts import Receipt as Fact
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.selectors import limit
-from jobs.services import attempt_logs
+from jobs.services import attempt_logs, owners
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
 
@@ -204,7 +204,7 @@ def blocker(job: Job, now: datetime) -> Reason | None:
     """The first reason for which a waiting job is not running; None for one that is held or has ended."""
     if job.ended or job.state in HELD:
         return None
-    for ask in (_paused, _late, _not_due, _spent, _group_full, _tenant_full, _nobody):
+    for ask in (_paused, _late, _not_due, _spent, _ownerless, _group_full, _owner_full, _tenant_full, _nobody):
         if (reason := ask(job, now)) is not None:
             return reason
     return Reason("waiting_for_turn", "It is claimable and waits for its turn.")
@@ -213,7 +213,34 @@ def blocker(job: Job, now: datetime) -> Reason | None:
 def _paused(job: Job, now: datetime) -> Reason | None:
     if job.state != State.PAUSED:
         return None
+    if job.reason == owners.UNAVAILABLE:
+        return _ownerless(job, now) or Reason("owner_back", "Its tenant's owner is back; it is about to be resumed.")
     return Reason("paused", f"It is paused ({job.reason}) until somebody resumes it.")
+
+
+def _ownerless(job: Job, now: datetime) -> Reason | None:
+    """Whether it needs its tenant's owner, and there is none (B35)."""
+    if job.credential != owners.OWNER:
+        return None
+    owner = Owner.objects.filter(tenant_id=job.tenant_id).first()
+    if owner is not None and owner.stands(now):
+        return None
+    why = "and there is none" if owner is None else f"which is {owners.state(owner, now)}"
+    return Reason("owner_unavailable", f"It needs its tenant's owner, {why}; it goes on when one is put.")
+
+
+def _owner_full(job: Job, now: datetime) -> Reason | None:
+    """Whether its owner runs as many jobs as it may, and which (B36)."""
+    if job.credential != owners.OWNER:
+        return None
+    owner = Owner.objects.filter(tenant_id=job.tenant_id).first()
+    if owner is None:
+        return None
+    most, running = owners.most(owner), owners.running(owner)
+    if len(running) < most:
+        return None
+    names = ", ".join(running[:3])
+    return Reason("owner_at_capacity", f"Its tenant's owner runs {most} at once; before it: {names}.")
 
 
 def _late(job: Job, now: datetime) -> Reason | None:

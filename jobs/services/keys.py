@@ -26,6 +26,7 @@ class Permission(StrEnum):
     CONTROL = "control"
     CLAIM = "claim"
     DEAD_LETTERS = "dead_letters"
+    OWNERS = "owners"
     ERASE = "erase"
 
 

@@ -23,10 +23,11 @@ from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, sto
 from jobs.registry import Definition, nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
-from jobs.services import assignments, noted, overtime, settlement, words
+from jobs.services import assignments, noted, overtime, owners, settlement, words
 from jobs.states import State
-from jobs.store.claim import Batch, Claimed, Claimer, Pair
+from jobs.store.claim import Batch, Claimed, Claimer
 from jobs.store.moves import Moved
+from jobs.store.picking import Pair
 
 MAX_SLOTS = 100
 UNKNOWN_TYPE_US = 15_000_000
@@ -139,6 +140,29 @@ def _fault(definition: Definition, text: str) -> str | None:
     except Invalid as error:
         return error.message
     return None
+
+
+def credentials(key: Key, batch: Batch) -> tuple[Batch, dict[str, dict[str, Any]]]:
+    """By attempt what its runner learns of the owner: the binding, and the secret where the definition shares it (E8).
+
+    The batch comes back without jobs whose secret cannot be had; they are handed back, uncounted (B24).
+    """
+    owned = [(job, d.share_credential) for job in batch.jobs
+             if (d := registry().find(job.type, job.version)) is not None and d.credential == owners.OWNER]
+    told: dict[str, dict[str, Any]] = {}
+    lost: list[Claimed] = []
+    for job, shares in owned:
+        under = owners.bound(job.fence)
+        try:
+            told[job.fence] = {"owner": under and {"owner": under.owner, "generation": under.generation},
+                               **({"credential": owners.resolve(job.fence, job.id)} if shares else {})}
+        except owners.Unavailable:
+            lost.append(job)
+    if not lost:
+        return batch, told
+    settlement.settle([settlement.Report(job.id, job.fence, owners.unavailable(job.claims)) for job in lost],
+                      actor(key))
+    return Batch([job for job in batch.jobs if job not in lost], batch.again), told
 
 
 def lease_until(job: Claimed) -> datetime:

@@ -3,7 +3,7 @@
 Lock order, for every transaction (a batch of a bulk answer or an erasure first tries an advisory lock of its own):
 
 1. the advisory lock of a session key,
-2. the Target,
+2. the Target, and the Owner: claims share it without waiting, who changes it waits for them,
 3. all affected Jobs, by id,
 4. their Attempts,
 5. cap keys: ends of attempts wait for them, sorted; claims only try, before they touch a job,

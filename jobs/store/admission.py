@@ -13,6 +13,7 @@ from django.db import transaction
 
 from jobs import publish
 from jobs.states import Gate
+from jobs.store import owning
 from jobs.store.sql import array, durable, packed, rows, run
 
 BUCKETS = 63
@@ -47,6 +48,8 @@ class Ended(Protocol):
     def tenant_id(self) -> int: ...
     @property
     def exclusive_group(self) -> str | None: ...
+    @property
+    def owned(self) -> bool: ...
 
 
 def tenant_key(tenant_id: int) -> str:
@@ -124,9 +127,14 @@ _TRY = f"""SELECT s.name, s.key, pg_try_advisory_xact_lock(s.key)
 _USAGE = f"SELECT cap_key, count(*) FROM jobs_attempt_cap WHERE cap_key = ANY({array('bigint')}) GROUP BY cap_key"
 
 
+def tried(names: Iterable[str]) -> dict[str, int]:
+    """The keys of those of these caps that could be taken without waiting, until the end of the transaction."""
+    return {name: key for name, key, mine in rows(_TRY, [packed(sorted(set(names)))]) if mine}
+
+
 def usage(names: Iterable[str]) -> dict[str, tuple[int, int]]:
     """For each cap whose key could be taken without waiting: its key and how many live attempts count under it."""
-    keys = {name: key for name, key, mine in rows(_TRY, [packed(sorted(set(names)))]) if mine}
+    keys = tried(names)
     if not keys:
         return {}
     used = dict(rows(_USAGE, [packed(keys.values())]))
@@ -174,10 +182,13 @@ _UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELE
 def release(ended: Sequence[Ended]) -> None:
     """What ended attempts under a cap held goes to who waits for it: every key first, then held jobs, then lines."""
     groups = {Group(r.workspace_id, r.tenant_id, r.exclusive_group) for r in ended if r.exclusive_group is not None}
-    names = {tenant_key(r.tenant_id) for r in ended}
+    owned = {r.tenant_id for r in ended if r.owned}
+    if owned:
+        groups |= {Group(*g) for g in owning.groups_waiting(owned)}
+    names = {tenant_key(r.tenant_id) for r in ended} | {owning.owner_key(t) for t in owned}
     names |= {group_key(scope, *g) for g in groups for scope in ("tenant", "workspace")}
     rows(_WAIT, [packed(sorted(names))])
-    lines = release_held(sorted(groups))
+    lines = release_held(sorted(groups)) + (owning.let_in(owned) if owned else [])
     unparked = run(_UNPARK, [packed(sorted({r.tenant_id for r in ended}))])
     open_lines(lines)
     if lines or unparked:
@@ -282,6 +293,22 @@ def repair_groups(after: tuple[int, str], limit: int) -> tuple[int, tuple[int, s
     lines = release_held([g for g in groups if all(group_key(s, *g) in mine for s in ("tenant", "workspace"))])
     open_lines(lines)
     return len(lines), (groups[-1].tenant_id, groups[-1].name) if len(groups) == limit else (0, "")
+
+
+def repair_owners(after: int, limit: int) -> tuple[int, int]:
+    """Let in what waits behind owners with room; how many, and the tenant to go on from (0: done)."""
+    tenants, on = owning.waiting(after, limit)
+    return let_in_owned(tenants), on
+
+
+def let_in_owned(tenants: Sequence[int]) -> int:
+    """Let in what waits behind the owners of these tenants, as far as there is room and nobody else is at them."""
+    keys = tried(owning.owner_key(t) for t in tenants) if tenants else {}
+    lines = owning.let_in([t for t in tenants if owning.owner_key(t) in keys]) if keys else []
+    open_lines(lines)
+    if lines:
+        publish.wake_after_commit()
+    return len(lines)
 
 
 _EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope FROM (

@@ -24,14 +24,12 @@ from jobs.receipts import Kind
 from jobs.routing import SYSTEM
 from jobs.states import State
 from jobs.store import admission
+from jobs.store.picking import Candidate, Line, Pair, Picked, judge
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
 from jobs.store.verbs import holder
 
 LOOKS = 8
 PASSES = 32
-NEVER = 1 << 60
-
-Pair = tuple[str, str]  # worker group, queue
 
 
 class Claimed(NamedTuple):
@@ -91,33 +89,6 @@ class Claimer:
         return sorted(self.pairs, key=drawn.__getitem__, reverse=True)
 
 
-@dataclass(slots=True)
-class _Line:
-    id: int
-    workspace_id: int
-    tenant_id: int
-    cap: int | None
-    group_max: int | None
-    group_scope: str
-    room: int = NEVER
-    key: int | None = None
-
-
-@dataclass
-class _Picked:
-    """What a claim has gathered so far."""
-
-    left: int
-    ids: list[str] = field(default_factory=list)
-    caps: list[tuple[str, int]] = field(default_factory=list)
-    met: set[str] = field(default_factory=set)
-    rooms: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # By tenant under a cap: what this claim took for an earlier pair is not counted by any row yet.
-    taken: dict[int, int] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)
-    again: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The attempts of one claim. `again`: full or empty tenants were put aside, so look again at once."""
@@ -128,7 +99,7 @@ class Batch:
 
 def claim(claimer: Claimer, slots: int) -> Batch:
     """Take up to `slots` jobs inside the present transaction, which must be short and commit soon."""
-    picked = _Picked(slots)
+    picked = Picked(slots)
     if slots > 0 and claimer.pairs:
         _gather(claimer, picked)
     if not picked.ids:
@@ -139,7 +110,7 @@ def claim(claimer: Claimer, slots: int) -> Batch:
     return Batch(jobs, picked.again and picked.left > 0)
 
 
-def _gather(claimer: Claimer, picked: _Picked) -> None:
+def _gather(claimer: Claimer, picked: Picked) -> None:
     pairs = claimer.order()
     seen: dict[Pair, set[int]] = {pair: set() for pair in pairs}
     for _ in range(LOOKS):
@@ -178,7 +149,7 @@ _LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_c
     LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
 
 
-def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tuple[list[_Line], bool]]:
+def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tuple[list[Line], bool]]:
     """The next tenants of each pair in rotation, numbered by pair, and whether there may be more; locks nothing.
 
     Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
@@ -194,22 +165,22 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
     arrays = ", ".join((array("text"), array("text"), array("bigint")))
     sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit))
     cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
-    found: dict[int, dict[int, _Line]] = {}
+    found: dict[int, dict[int, Line]] = {}
     # A tenant may have several lines for a while: what was cut off is told by rows, not by tenants.
     count: dict[int, int] = {}
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
         if pairs[n - 1][0] == SYSTEM:
             line[3] = None
-        found.setdefault(n, {}).setdefault(line[2], _Line(*line))
+        found.setdefault(n, {}).setdefault(line[2], Line(*line))
         count[n] = count.get(n, 0) + 1
     return {n: (_in_turn(by.values(), cursors[n - 1]), count[n] >= limit) for n, by in found.items()}
 
 
-def _in_turn(lines: Iterable[_Line], after: int) -> list[_Line]:
+def _in_turn(lines: Iterable[Line], after: int) -> list[Line]:
     return sorted(lines, key=lambda x: (x.tenant_id <= after, x.tenant_id))
 
 
-def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: _Picked) -> None:
+def _serve(claimer: Claimer, pair: Pair, lines: list[Line], cut: bool, picked: Picked) -> None:
     """Give each tenant in turn its share, again until the slots are full or nothing is left.
 
     With more tenants than we looked at (`cut`) each gets one job at most before the next look.
@@ -229,7 +200,7 @@ def _serve(claimer: Claimer, pair: Pair, lines: list[_Line], cut: bool, picked: 
         claimer.cursors[pair] = lines[-1].tenant_id
 
 
-def _with_room(pair: Pair, lines: list[_Line], picked: _Picked) -> list[_Line]:
+def _with_room(pair: Pair, lines: list[Line], picked: Picked) -> list[Line]:
     """Tenants that may run one more: keys first, then the count; full ones leave the rotation."""
     capped = {admission.tenant_key(x.tenant_id): x for x in lines if x.cap is not None}
     if not capped:
@@ -248,53 +219,11 @@ def _with_room(pair: Pair, lines: list[_Line], picked: _Picked) -> list[_Line]:
     return [x for x in lines if x.room > 0]
 
 
-def _pass(pair: Pair, take: list[_Line], share: int, claimer: Claimer, picked: _Picked) -> dict[int, int]:
+def _pass(pair: Pair, take: list[Line], share: int, claimer: Claimer, picked: Picked) -> dict[int, int]:
     """One helping for each tenant; how many candidates each had, whether taken or not."""
-    had = {x.tenant_id: 0 for x in take}
     by_tenant = {x.tenant_id: x for x in take}
     found = _candidates(claimer, pair, [x.tenant_id for x in take], min(share, max(x.room for x in take)), picked)
-    grouped = [(group, by_tenant[t]) for _, t, group in found if group and by_tenant[t].group_max is not None]
-    if grouped:
-        _ask_groups(grouped, picked)
-    held: list[str] = []
-    for id_, tenant, group in found:
-        had[tenant] += 1
-        _consider(id_, by_tenant[tenant], group, picked, held)
-    if held:
-        admission.hold(held)
-        picked.again = True
-    return had
-
-
-def _ask_groups(grouped: Iterable[tuple[str, _Line]], picked: _Picked) -> None:
-    names = {admission.group_key(x.group_scope, x.workspace_id, x.tenant_id, g) for g, x in grouped}
-    unknown = names - picked.rooms.keys() - picked.busy
-    if unknown:
-        used = admission.usage(unknown)
-        picked.rooms.update(used)
-        picked.busy |= unknown - used.keys()
-
-
-def _consider(id_: str, line: _Line, group: str | None, picked: _Picked, held: list[str]) -> None:
-    if picked.left <= 0 or line.room <= 0:
-        return
-    picked.met.add(id_)
-    if group is not None and line.group_max is not None:
-        name = admission.group_key(line.group_scope, line.workspace_id, line.tenant_id, group)
-        if name in picked.busy:
-            return
-        key, used = picked.rooms[name]
-        if used >= line.group_max:
-            held.append(id_)
-            return
-        picked.rooms[name] = (key, used + 1)
-        picked.caps.append((id_, key))
-    if line.key is not None:
-        line.room -= 1
-        picked.taken[line.tenant_id] = picked.taken.get(line.tenant_id, 0) + 1
-        picked.caps.append((id_, line.key))
-    picked.ids.append(id_)
-    picked.left -= 1
+    return judge(pair, found, by_tenant, claimer.by, picked)
 
 
 @lru_cache(maxsize=512)
@@ -308,25 +237,25 @@ def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
         state=RawSQL("'queued'", ()), gate=None, available_at__lte=Now(),
         worker_group=RawSQL("line.worker_group", ()), queue=RawSQL("line.queue", ()),
         tenant_id=RawSQL("line.tenant_id", ()))
-    picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values("id", "exclusive_group")
+    picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values("id", "exclusive_group", "credential")
               .select_for_update(skip_locked=True, of=("self",), no_key=True))[:limit]
     return picked.query.sql_with_params()
 
 
 def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int,
-                picked: _Picked) -> list[tuple[str, int, str | None]]:
+                picked: Picked) -> list[Candidate]:
     # Literal limits: with a parameter there a cached plan may take a tenth of the table for granted.
     inner, inner_params = _candidate_sql(share)
     extra, extra_params = _narrowed(claimer, picked)
     if extra:
         inner = inner.replace(" ORDER BY ", f"{extra} ORDER BY ", 1)
     line = f"unnest({array('bigint')}) WITH ORDINALITY u(tenant_id, n)"
-    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group FROM (SELECT u.n, u.tenant_id,"
+    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group, c.credential FROM (SELECT u.n, u.tenant_id,"
            f" %s::text AS worker_group, %s::text AS queue FROM {line} OFFSET 0) line CROSS JOIN LATERAL ({inner}) c")
     return rows(sql, [pair[0], pair[1], packed(tenants), *inner_params, *extra_params])  # type: ignore[return-value]
 
 
-def _narrowed(claimer: Claimer, picked: _Picked) -> tuple[str, list[Any]]:
+def _narrowed(claimer: Claimer, picked: Picked) -> tuple[str, list[Any]]:
     extra, params = "", []
     if picked.met:
         # Our own locks do not hide rows from us: leave out what an earlier pass met.
@@ -359,9 +288,9 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
                 ELSE job.max_duration_ms END AS max_duration_ms, job.deadline_at, job.checkpoint,
             job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
             job.target_id, job.generation, job.available_at),
-    a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until)
+    a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until{bound})
         SELECT j.fence, j.id, j.claims, j.chain, {worker}, {key}, jobs_now(),
-            jobs_now() + j.lease_ms * interval '1 millisecond' FROM j),
+            jobs_now() + j.lease_ms * interval '1 millisecond'{binding} FROM j{bindings}),
     r AS (INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash)
         SELECT j.id, j.number, '{kind}', jobs_now(), j.body, j.head FROM j){caps}
     SELECT j.id::text, j.fence::text, j.type, j.version, j.input, j.claims, j.chain, j.lease_ms, j.timeout_ms,
@@ -375,20 +304,26 @@ _CAPS = f""",
         FROM unnest({array('uuid')}, {array('bigint')}) k(id, cap_key) JOIN j ON j.id = k.id)"""
 
 
+_BINDINGS = f" LEFT JOIN unnest({array('uuid')}, {array('text')}) b(id, binding) ON b.id = j.id"
+
+
 @lru_cache(maxsize=64)
-def _write_sql(by: str, worker: str | None, key: int | None, capped: bool) -> str:
+def _write_sql(by: str, worker: str | None, key: int | None, capped: bool, owned: bool) -> str:
     return _CLAIM.format(
         body=_BODY.format(by=by), ids=array("uuid"),
         head=chain_hash("job.head", "job.id", "job.number + 1", Kind.LEASED.value, "c.body"),
         worker="NULL::uuid" if worker is None else f"'{worker}'::uuid", key="NULL::bigint" if key is None else int(key),
-        kind=Kind.LEASED.value, caps=_CAPS if capped else "")
+        kind=Kind.LEASED.value, caps=_CAPS if capped else "", bound=", owner_binding" if owned else "",
+        binding=", b.binding" if owned else "", bindings=_BINDINGS if owned else "")
 
 
-def _write(claimer: Claimer, picked: _Picked) -> list[Claimed]:
+def _write(claimer: Claimer, picked: Picked) -> list[Claimed]:
     params = [packed(picked.ids)]
+    if picked.bindings:
+        params += [packed([id_ for id_, _ in picked.bindings]), packed([binding for _, binding in picked.bindings])]
     if picked.caps:
         params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
-    sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps))
+    sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps), bool(picked.bindings))
     found = rows(sql, params)
     claimed = [Claimed._make(r[:-2]) for r in found]
     publish.moved([(r[0], r[-2], State.LEASED) for r in found], tenants={c.tenant_id for c in claimed})

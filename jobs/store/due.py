@@ -15,6 +15,7 @@ from jobs.leases import Bounds, Overtime
 from jobs.states import Gate, Verb
 from jobs.store import admission, moves
 from jobs.store.admission import Group
+from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, packed, rows, run
 from jobs.store.verbs import Move
 
@@ -182,10 +183,10 @@ _EXTEND = """WITH live AS MATERIALIZED (
     beat AS (UPDATE jobs_attempt a
         SET lease_until = greatest(a.lease_until, jobs_now() + job.lease_ms * interval '1 millisecond')
         FROM mine, jobs_job job WHERE a.id = mine.id AND job.id = a.job_id
-            AND (NOT job.strict_lease OR a.lease_until > jobs_now())
+            AND {believed}
         RETURNING a.id, a.lease_until)
     SELECT live.id::text, job.state, job.abort_reason, beat.lease_until,
-        NOT job.strict_lease OR beat.id IS NOT NULL OR mine.id IS NULL
+        NOT job.strict_lease AND job.credential = 'none' OR beat.id IS NOT NULL OR mine.id IS NULL
     FROM live JOIN jobs_job job ON job.id = live.job_id LEFT JOIN beat ON beat.id = live.id
         LEFT JOIN mine ON mine.id = live.id"""
 
@@ -195,7 +196,7 @@ def extend(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
 
     Touches attempts alone and skips locked ones: whoever holds one is ending or renewing it at this moment.
     """
-    found = rows(_EXTEND.format(ids=array("uuid")), [packed(fences)])
+    found = rows(_EXTEND.format(ids=array("uuid"), believed=BELIEVED.format(fence="a.id")), [packed(fences)])
     return {id_: (state, abort) for id_, state, abort, _, believed in found if believed}
 
 

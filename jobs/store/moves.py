@@ -19,6 +19,7 @@ from jobs.outcomes import END_OF, Completed, Failed
 from jobs.receipts import Kind, body_text
 from jobs.states import State, Verb
 from jobs.store import admission
+from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change, Move, Row, completion, decide, refusal
 from jobs.store.writing import Written, write
@@ -196,8 +197,7 @@ def _record(fact: Fact) -> Answer:
         values.append(fact.abort_reason)
     guard = "job.id = v.id"
     if fact.fence is not None:
-        guard += (" AND job.attempt_id = %s AND (NOT job.strict_lease OR EXISTS (SELECT 1 FROM jobs_attempt x"
-                  " WHERE x.id = job.attempt_id AND x.lease_until > jobs_now()))")
+        guard += f" AND job.attempt_id = %s AND {BELIEVED.format(fence='job.attempt_id')}"
         values.append(fact.fence)
     if fact.checkpoint is not None:
         guard += " AND job.checkpoint_number < %s"

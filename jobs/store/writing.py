@@ -20,6 +20,7 @@ from jobs.receipts import KIND_OF
 from jobs.routing import SYSTEM
 from jobs.states import TERMINAL, State, Verb
 from jobs.store.letters import CLUSTER
+from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change
 
@@ -45,7 +46,9 @@ _GATE = (
 
 
 class Written(NamedTuple):
-    """One job after its move. `capped`: the ended attempt counted under a cap; `ran_us`: its length."""
+    """One job after its move. `owned`: it needs an owner; `capped`: the ended attempt counted under a cap; `ran_us`:
+    its length.
+    """
 
     id: str
     revision: int
@@ -57,6 +60,7 @@ class Written(NamedTuple):
     worker_group: str
     queue: str
     type: str
+    owned: bool
     capped: bool
     ran_us: int
 
@@ -217,14 +221,14 @@ def _job(shape: Shape, kind: str) -> str:
     if shape.fenced:
         guard += " AND job.attempt_id = v.fence"
     if shape.fenced and shape.verb in (Verb.START, Verb.COMPLETE, Verb.FAIL, Verb.STOP, Verb.RELEASE):
-        guard += (" AND (NOT job.strict_lease OR EXISTS (SELECT 1 FROM jobs_attempt x"
-                  " WHERE x.id = v.fence AND x.lease_until > jobs_now()))")
+        guard += f" AND {BELIEVED.format(fence='v.fence')}"
     if shape.verb is Verb.REQUEUE:
         guard += " AND EXISTS (SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = v.id AND d.resolved_at IS NULL)"
     fence = "v.fence" if shape.fenced else "NULL::uuid"
     return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
             f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id,"
             f" job.type, job.version, job.worker_group, job.queue, job.exclusive_group,"
+            f" job.credential = 'owner' AS owned,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 
 

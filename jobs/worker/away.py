@@ -35,6 +35,8 @@ class Away(Run):
             self.begin_publishing(float(message["publishing"]))
         elif "settled" in message:
             self.settled = True
+        elif "masks" in message:
+            self.masks = tuple(map(str, message["masks"]))
 
     def stop(self, reason: str) -> None:
         """Ask the handler to stop."""

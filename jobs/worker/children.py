@@ -295,7 +295,7 @@ class Children:
     def _keep(self, child: Child, lines: list[str]) -> None:
         for line in lines:
             if child.live is not None:
-                child.live.run.log(line)
+                line = child.live.run.log(line)
             self._echo.say(line)
 
     def _ended(self, child: Child, message: Message) -> None:

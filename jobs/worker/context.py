@@ -6,11 +6,12 @@ import threading
 from datetime import datetime
 from typing import Any
 
-from jobs import clock
+from jobs import clock, codecs
 from jobs.conf import conf
 from jobs.diagnostics import Snapshot, snapshot
-from jobs.errors import JobError
+from jobs.errors import Invalid, JobError
 from jobs.outcomes import Failed
+from jobs.redaction import masked
 from jobs.registry import Definition
 from jobs.services import overtime, progress
 from jobs.services.assignments import Claimed
@@ -35,13 +36,16 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_job", "_staged", "_stop", "definition", "lines", "noted", "over", "publishing",
-                 "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_credential", "_job", "_staged", "_stop", "definition", "lines", "masks", "noted", "over",
+                 "publishing", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
         self._by = by
         self._stop: threading.Event | None = None
+        self._credential: Any = None
+        # What must not be kept of it.
+        self.masks: tuple[str, ...] = ()
         self.definition = definition
         # The log lines so far, if there are any.
         self.lines: Lines | None = None
@@ -109,18 +113,32 @@ class Run:
         return tenants.asked(self._job.tenant_id)
 
     @property
+    def credential(self) -> Any:
+        """The secret of the tenant's owner, as the site's resolver gave it; None where the definition asks for none.
+
+        It lives here alone: from what is kept of the attempt its very words are left out (E10).
+        """
+        return self._credential
+
+    def hold(self, credential: Any, masks: tuple[str, ...]) -> None:
+        """Called by the executor before the handler: what it runs with, and what must not be kept of that."""
+        self._credential, self.masks = credential, masks
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What every log line made within this attempt says of it; never its fence (A64)."""
         return {"job": self._job.id, "attempt": self._job.claims, "type": self.definition.name,
                 "tenant": tenants.subject(self._job.tenant_id)}
 
-    def log(self, line: str) -> None:
-        """Keep a log line beside the attempt, unless the definition says no."""
+    def log(self, line: str) -> str:
+        """Keep a log line beside the attempt, unless the definition says no; the line as it may be shown."""
+        line = masked(line, self.masks) if self.masks else line
         if self.definition.logs:
             with _making:
                 if self.lines is None:
                     self.lines = Lines()
             self.lines.add(line)
+        return line
 
     @property
     def stopping(self) -> bool:
@@ -199,10 +217,17 @@ class Run:
 
     def note(self, said: Snapshot) -> None:
         """Keep the latest diagnostic."""
-        self.noted = said
+        self.noted = {name: masked(value, self.masks) if isinstance(value, str) else value
+                      for name, value in said.items()} if self.masks else said
 
     def checkpoint(self, value: Any) -> int:
-        """Keep resume data, a JSON value; the next attempt finds it. Its number (C33)."""
+        """Keep resume data, a JSON value; the next attempt finds it. Its number (C33).
+
+        Raises Invalid secret_in_checkpoint for one that holds the owner's credential.
+        """
+        if self.masks and any(secret in codecs.canonical(value) for secret in self.masks):
+            raise Invalid("The checkpoint holds the owner's credential.", field="checkpoint",
+                          code="secret_in_checkpoint")
         return progress.next_checkpoint(self._job.id, self._job.fence, value, self._by)
 
     @property

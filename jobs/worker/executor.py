@@ -24,6 +24,7 @@ from jobs.worker import logs
 from jobs.worker.atomic import atomically
 from jobs.worker.connection import close_all, discard, let_go
 from jobs.worker.context import Run
+from jobs.worker.credentials import kept, take, take_aside
 from jobs.worker.middleware import around
 from jobs.worker.publication import Commit, publish
 from jobs.worker.results import (
@@ -55,15 +56,18 @@ def decode(definition: Definition, job: Claimed) -> tuple[tuple[Any, ...], dict[
         raise Spoilt(storable(error.message, 400)) from None
 
 
-def artifact(definition: Definition, value: Any) -> Outcome:
-    """The completed outcome of a handler's value, or the failure that it is no valid artifact (B8, B9)."""
+def artifact(definition: Definition, value: Any, masks: tuple[str, ...] = ()) -> Outcome:
+    """The completed outcome of a handler's value, or the failure that it is no valid artifact (B8, B9).
+
+    One that holds the owner's credential, of which `masks` are the words, is none (E10).
+    """
     try:
         text = definition.artifact.encode_python(value)
     except Invalid as error:
         return Failed("invalid_artifact", storable(error.message), retryable=False)
     except _UNWRITABLE as error:
         return Failed("invalid_artifact", describe(error), retryable=False)
-    return _NULL if text == "null" else Completed(text, digest(text))
+    return _NULL if text == "null" else kept(Completed(text, digest(text)), masks)
 
 
 async def run_async(definition: Definition, job: Claimed, run: Run, by: str) -> Result:
@@ -71,12 +75,14 @@ async def run_async(definition: Definition, job: Claimed, run: Run, by: str) -> 
     logs.present.set(run)
     try:
         args, fields = decode(definition, job)
+        if definition.credential != "none" and (refused := await asyncio.to_thread(take_aside, definition, job, run)):
+            return refused
         if middleware():
             with around(run):
                 value = await definition.handler(run, *args, **fields)  # type: ignore[misc]
         else:
             value = await definition.handler(run, *args, **fields)  # type: ignore[misc]
-        outcome = artifact(definition, value)
+        outcome = artifact(definition, value, run.masks)
         if definition.publish is not None and isinstance(outcome, Completed):
             return await asyncio.to_thread(_publish, definition, job, run, outcome, by)
         return outcome
@@ -117,6 +123,8 @@ def run_sync(definition: Definition, job: Claimed, run: Run, by: str) -> Result:
     token = logs.present.set(run)
     try:
         args, fields = decode(definition, job)
+        if definition.credential != "none" and (refused := take(definition, job, run)) is not None:
+            return refused
         if definition.atomic:
             return atomically(definition, job, run, by, lambda: _call(definition, run, args, fields))
         outcome = _call(definition, run, args, fields)
@@ -139,7 +147,7 @@ def _call(definition: Definition, run: Run, args: tuple[Any, ...], fields: dict[
             value = definition.handler(run, *args, **fields)  # type: ignore[misc]
     else:
         value = definition.handler(run, *args, **fields)  # type: ignore[misc]
-    return artifact(definition, value)
+    return artifact(definition, value, run.masks)
 
 
 def _publish(definition: Definition, job: Claimed, run: Run, done: Completed, by: str) -> Result:

@@ -21,7 +21,7 @@ from asgiref.sync import sync_to_async
 
 from jobs.conf import registry
 from jobs.diagnostics import Snapshot
-from jobs.redaction import redacted
+from jobs.redaction import masked, redacted
 from jobs.registry import Definition
 from jobs.services import traffic
 from jobs.services.assignments import Claimed
@@ -47,12 +47,14 @@ class Near(Run):
         self._speaker, self._is_settled = speaker, False
         super().__init__(job, definition, by)
 
-    def log(self, line: str) -> None:
+    def log(self, line: str) -> str:
         """Keep a log line beside the attempt, unless the definition says no."""
+        line = masked(line, self.masks)
         if self.definition.logs:
             # A process that the handler has forked has no wire.
             with suppress(OSError):
                 self._speaker.send({"log": line[:LONGEST]})
+        return line
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
@@ -71,6 +73,12 @@ class Near(Run):
         """Tell the worker the latest diagnostic, so that it outlives this process (B32)."""
         with suppress(OSError):
             self._speaker.send({"diagnostic": said})
+
+    def hold(self, credential: Any, masks: tuple[str, ...]) -> None:
+        """The worker keeps what this process prints and says: it learns what to leave out before the handler begins."""
+        super().hold(credential, masks)
+        with suppress(OSError):
+            self._speaker.send({"masks": list(masks)})
 
     def begin_publishing(self, seconds: float) -> None:
         """From now on the attempt ends with its hook's time: the worker is the one who looks at the clock (B33)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from jobs.redaction import masked
+
 MOST = 200
 LONGEST = 2_000
 MOST_CHARACTERS = 64 * 1024
@@ -13,7 +15,7 @@ MOST_CHARACTERS = 64 * 1024
 class Lines:
     """Keeps the latest lines; safe to add to from any thread."""
 
-    __slots__ = ("_guard", "_kept", "_size", "dropped")
+    __slots__ = ("_guard", "_kept", "_size", "dropped", "masks")
 
     def __init__(self) -> None:
         self._kept: deque[str] = deque()
@@ -21,6 +23,8 @@ class Lines:
         self._guard = threading.RLock()
         # How many earlier lines had to go.
         self.dropped = 0
+        # Secrets to leave out of what is kept: of what a child prints they may be known later.
+        self.masks: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self._kept)
@@ -38,4 +42,4 @@ class Lines:
     def text(self) -> str:
         """What is kept, one line each."""
         with self._guard:
-            return "\n".join(self._kept)
+            return masked("\n".join(self._kept), self.masks)

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.logs import facts_of
+from jobs.redaction import masked_facts
 from jobs.services import continuing
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ class Writing(logging.Handler):
         """Write it, with what the caller added."""
         try:
             told = facts_of(record, self._form)
+            run = present.get()
+            if run is not None and run.masks:
+                told = masked_facts(told, run.masks)
             whose = {name: told.pop(name, None) for name in _NOBODY}
             self._output.write("log", told | (whose if whose["job"] is not None else {}))
         except Exception:

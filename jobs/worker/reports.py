@@ -15,6 +15,7 @@ from jobs.outcomes import Failed, Outcome
 from jobs.services import attempt_logs, settlement
 from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
+from jobs.worker.credentials import masked_result
 from jobs.worker.executor import Published, Spoilt
 from jobs.worker.lines import Lines
 from jobs.worker.output import Output
@@ -73,6 +74,10 @@ class Reports:
         """Take what ended out of the slots; whether something had."""
         ends = self._slots.collect()
         for live, result in ends:
+            if live.run.masks:
+                result = masked_result(result, live.run.masks)
+                if live.run.lines is not None:
+                    live.run.lines.masks = live.run.masks
             if live.run.lines is not None:
                 self._lines.append((live.job.fence, live.run.lines))
             if live.run.noted is not None and isinstance(result, Failed):

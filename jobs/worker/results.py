@@ -10,6 +10,8 @@ import traceback
 
 from jobs.errors import JobError, JobsError
 from jobs.outcomes import Failed, Interrupted, Outcome, storable
+from jobs.redaction import masked
+from jobs.worker import logs
 from jobs.worker.context import TOO_LATE, Stopped
 from jobs.worker.middleware import Swallowed
 
@@ -40,17 +42,23 @@ def failure(error: BaseException) -> Outcome:
         if isinstance(error, Swallowed):
             return Failed("attempt_error", storable(f"{error}\n{describe(error.thrown)}"))
         if isinstance(error, JobError):
-            return Failed(str(error.reason_code), storable(str(error.message)), bool(error.retryable))
+            return Failed(str(error.reason_code), storable(_told(str(error.message))), bool(error.retryable))
         if isinstance(error, JobsError):
-            return Failed(str(error.reason_code), storable(str(error.message)))
+            return Failed(str(error.reason_code), storable(_told(str(error.message))))
     except BaseException:
         log.debug("an exception of a handler cannot be read", exc_info=True)
     return Failed("attempt_error", describe(error))
 
 
+def _told(text: str) -> str:
+    """Without the credential of the attempt that runs here: before a cut can leave a part of it."""
+    run = logs.present.get()
+    return text if run is None else masked(text, run.masks)
+
+
 def describe(error: BaseException) -> str:
     """The traceback as storable text; an exception that cannot even be shown is named by its class."""
     try:
-        return storable("".join(traceback.format_exception(error, limit=-20)))
+        return storable(_told("".join(traceback.format_exception(error, limit=-20))))
     except BaseException:
         return storable(f"{type(error).__module__}.{type(error).__qualname__} (its text cannot be shown)")

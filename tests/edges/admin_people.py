@@ -13,14 +13,14 @@ from django.test import Client
 from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
-          "tenant", "limits", "key", "bulkanswer", "erasure")
+          "tenant", "limits", "key", "bulkanswer", "erasure", "owner")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {
     "nobody": (), "viewer": ("view_job",), "reader": ("view_job", "view_payload"),
     "canceller": ("view_job", "cancel_job"), "pauser": ("view_job", "pause_job"),
     "requeuer": ("view_job", "requeue_job"), "discarder": ("view_job", "discard_job"),
     "archivist": ("view_job", "archive_tenant"), "eraser": ("view_job", "erase"),
-    "limiter": ("manage_limits",), "keeper": ("manage_keys",),
+    "limiter": ("manage_limits",), "keeper": ("manage_keys",), "vaulter": ("manage_owners",),
 }
 
 

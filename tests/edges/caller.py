@@ -14,7 +14,8 @@ from jobs.services import keys, tenancy
 from tests import database as db
 
 ALL = tuple(p.value for p in keys.Permission)
-TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line")
+TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
+          "owner")
 
 
 class Caller:

@@ -22,13 +22,14 @@ from jobs.models import (
     Key,
     Leader,
     Limits,
+    Owner,
     Receipt,
     Target,
     Tenant,
     Worker,
     Workspace,
 )
-from jobs.services import keys, limits, tenancy
+from jobs.services import keys, limits, owners, tenancy
 from jobs.states import State
 from tests import database as db
 from tests.edges.admin_people import MODELS, PEOPLE, act, confirm, quick, somebody, told, url  # noqa: F401
@@ -37,11 +38,11 @@ from tests.pages.people import person
 
 EVERYBODY = ("stranger", "outsider", *PEOPLE, "root")
 ROOT = {"view_job", "view_payload", "cancel_job", "pause_job", "requeue_job", "discard_job", "manage_limits",
-        "manage_keys", "archive_tenant", "erase"}
+        "manage_keys", "manage_owners", "archive_tenant", "erase"}
 # Model, action, permission, whether it needs an open dead letter, what the job is in.
 ACTIONS = [("job", "cancel", "cancel_job"), ("job", "pause", "pause_job"), ("job", "resume", "pause_job"),
            ("deadletter", "requeue", "requeue_job"), ("deadletter", "discard", "discard_job"),
-           ("key", "revoke", "manage_keys")]
+           ("key", "revoke", "manage_keys"), ("owner", "rotate", "manage_owners"), ("owner", "revoke", "manage_owners")]
 # What they do is tested in test_erasure.
 ERASING = [("job", "redact", "erase"), ("tenant", "archive", "archive_tenant"), ("tenant", "restore", "archive_tenant"),
            ("tenant", "redact", "erase"), ("tenant", "delete", "erase")]
@@ -63,11 +64,12 @@ def rows(driver):
     workspace = tenancy.workspace()
     limits.set_limits(workspace, tenant_concurrency=3)
     key, _ = keys.make(workspace, "some caller", ["read"])
+    owner = owners.put(tenancy.tenant(workspace, None), "vault/jobs/7", by="test")
     return {
         "job": failed.id, "attempt": Attempt.objects.get(job_id=failed.id).pk, "artifact": done.id,
         "deadletter": DeadLetter.objects.get().pk, "target": Target.objects.first().pk, "workspace": workspace.pk,
         "claimline": ClaimLine.objects.first().pk, "tenant": Tenant.objects.first().pk,
-        "limits": Limits.objects.get().pk, "key": key.pk}
+        "limits": Limits.objects.get().pk, "key": key.pk, "owner": owner.pk}
 
 
 def test_every_row_has_a_place_in_the_admin():
@@ -84,7 +86,7 @@ def test_every_row_has_a_place_in_the_admin():
 def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(rows, name):
     """6.2: a viewer who posts an action is refused; nobody adds, changes or deletes, superusers neither."""
     client, may = somebody(name), rights(name)
-    manages = {"limits": "manage_limits", "key": "manage_keys"}
+    manages = {"limits": "manage_limits", "key": "manage_keys", "owner": "manage_owners"}
     before = {job: db.row_hash(job) for job in (rows["job"], rows["artifact"])}
     for model in MODELS:
         sees = "view_job" in may or manages.get(model) in may
@@ -112,7 +114,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
 def _actions(client, name, may, rows):
     """Previews for whoever may; each of the steps is refused to everybody else, and changes nothing."""
     for model, action, permission in (*ACTIONS, *ERASING):
-        allowed = permission in may and ("view_job" in may or model == "key")
+        allowed = permission in may and ("view_job" in may or model in ("key", "owner"))
         preview = act(client, model, action, rows[model])
         asked = client.get(url(model, "answer", action), {"id": rows[model]})
         expected = (200 if allowed else 403) if staff(name) else 302
@@ -133,12 +135,12 @@ def test_whoever_holds_the_permission_does_it_and_is_named(rows, driver, model, 
     client.force_login(person("doer", permission, "view_job"))
     answer = confirm(client, model, action, row, reason="as agreed")
     word = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "requeue": "requeued",
-            "discard": "discarded", "revoke": "revoked"}[action]
+            "discard": "discarded", "revoke": "revoked", "rotate": "rotated"}[action]
     assert told(answer) == [f"1 {word}."]
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.change_message, entry.user.username) == (
         str(row), f"{word.capitalize()}: as agreed", "doer")
-    if model != "key":
+    if model not in ("key", "owner"):
         job = waiting if model == "job" else rows["job"]
         receipt = Receipt.objects.filter(job_id=job).order_by("-number").first()
         assert receipt.kind == f"job.{word}"
@@ -164,10 +166,10 @@ def test_permissions_of_djangos_own_making_open_nothing(rows):
     for codename in ("change_job", "delete_job", "add_job"):
         DjangoPermission.objects.get_or_create(content_type=job, codename=codename, defaults={"name": codename})
     user.user_permissions.set(DjangoPermission.objects.filter(content_type__app_label="jobs").exclude(
-        codename__in=["manage_limits", "manage_keys"]))
+        codename__in=["manage_limits", "manage_keys", "manage_owners"]))
     client = somebody("stranger")
     client.force_login(user)
-    for model in ("job", "attempt", "deadletter", "key", "limits"):
+    for model in ("job", "attempt", "deadletter", "key", "limits", "owner"):
         assert client.get(url(model, "add")).status_code == 403
         assert client.post(url(model, rows[model], "change"), {"name": "x"}).status_code == 403
         assert client.post(url(model, rows[model], "delete"), {"post": "yes"}).status_code == 403
@@ -291,3 +293,39 @@ def test_a_revoked_key_is_refused_at_once(driver):
     assert keys.find(secret) is None
     assert told(confirm(client, "key", "revoke", key.pk, reason="again")) == [
         "0 revoked, 1 skipped (1 revoked already)."]
+
+
+# --- owners ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_is_put_by_a_form_and_its_reference_does_not_come_out(driver):
+    """E10, 6.2: through the service; a second one for the tenant takes the first one's place, and is logged."""
+    client = somebody("vaulter")
+    body = {"workspace": "default", "tenant": "acme", "reference": "vault/jobs/7", "label": "the vault",
+            "concurrency": "2", "expires_at_0": "", "expires_at_1": ""}
+    assert client.post(url("owner", "add"), body).status_code == 302
+    owner = Owner.objects.get()
+    assert (owner.tenant.subject, owner.reference, owner.concurrency, owner.generation) == (
+        "acme", "vault/jobs/7", 2, 1)
+    assert client.post(url("owner", "add"), {**body, "reference": "vault/jobs/8"}).status_code == 302
+    assert Owner.objects.get().generation == 2
+    shown = [client.get(url("owner")), client.get(url("owner", owner.pk, "change")),
+             client.get(url("owner", owner.pk, "history"))]
+    for answer in shown:
+        assert answer.status_code == 200
+        assert "jobs/8" not in answer.content.decode()
+    assert LogEntry.objects.filter(object_id=str(owner.pk)).count() == 2
+
+
+@pytest.mark.parametrize(("said", "field"), [
+    ({"reference": ""}, "reference"), ({"reference": "x" * 501}, "reference"), ({"concurrency": "0"}, "concurrency"),
+    ({"label": "a\u0007"}, "label"), ({"expires_at_0": "2001-01-01", "expires_at_1": "00:00"}, "expires_at"),
+    ({"workspace": "else"}, "workspace"),
+])
+def test_an_owner_that_cannot_be_is_refused_by_its_field(driver, said, field):
+    """As the service judges it; nothing is written."""
+    body = {"workspace": "default", "tenant": "", "reference": "x", "label": "", "concurrency": "", **said}
+    answer = somebody("vaulter").post(url("owner", "add"), body)
+    assert answer.status_code == 200
+    assert field in answer.context["adminform"].form.errors
+    assert not Owner.objects.exists()

@@ -116,7 +116,8 @@ def test_the_byte_limits_of_a_definition_are_those_of_its_codecs() -> None:
     ("version", 0), ("version", True), ("version", 1.0), ("version", 2**53), ("label", ""), ("label", "  "),
     ("label", "a\nb"), ("label", "x" * 161), ("description", " \n"), ("description", 5), ("origins", set()),
     ("origins", {"user", "root"}), ("origins", "user"), ("origins", None), ("origins", [[]]), ("credential", "planner"),
-    ("credential", "owner"), ("share_credential", True), ("atomic", "yes"),
+    ("credential", None), ("credential", ["owner"]), ("share_credential", True), ("share_credential", 1),
+    ("atomic", "yes"),
     ("worker_group", "Codex"), ("worker_group", ""), ("worker_group", "unrouted"),
     ("queue", "a b"), ("queue", None), ("priority", 101), ("priority", "1"), ("max_input_bytes", 0),
     ("max_input_bytes", -5), ("max_artifact_bytes", 1.5), ("max_artifact_bytes", 2**53), ("max_ai_credits", 0),
@@ -186,13 +187,14 @@ def test_handlers_that_cannot_be_run_are_refused() -> None:
     assert places(refused(external, "x")) == ["input", "artifact"]
 
 
-def test_what_does_not_exist_yet_is_refused_and_not_ignored() -> None:
-    """B6, E10: a definition that relies on owners would be run without them."""
-    for option in ({"credential": "owner"}, {"credential": "owner", "share_credential": True}):
-        error = refused(made, **option)
-        assert (error.reason_code, places(error)) == ("invalid_definition", list(option))
-        assert "later; leave it out" in error.message
-    assert made(credential="none", share_credential=False, atomic=False).credential == "none"
+def test_a_credential_is_shared_with_runners_alone() -> None:
+    """E8, E10: a handler of ours has it anyway; without an owner there is none."""
+    assert made(credential="owner").credential == "owner"
+    error = refused(made, credential="owner", share_credential=True)
+    assert (error.reason_code, places(error)) == ("invalid_definition", ["share_credential"])
+    shared = {"input": Opaque(), "artifact": Opaque(), "share_credential": True}
+    assert external("x", credential="owner", **shared).share_credential
+    assert places(refused(external, "x", **shared)) == ["share_credential"]
 
 
 def test_an_atomic_settlement_needs_a_handler_in_one_thread() -> None:

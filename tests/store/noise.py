@@ -19,7 +19,7 @@ _ROWS = """INSERT INTO jobs_job (id, workspace_id, tenant_id, type, version, que
     SELECT gen_random_uuid(), {workspace}, {tenant}, 'echo', 1, '{queue}', '{group}', 'user', {priority},
         '{{}}', '\\x00', '\\x00', 'allow', {exclusive}, '{state}', {gate},
         jobs_now() + {after} * interval '1 second' - n * interval '1 ms', jobs_now(), {ended},
-        5000, 300000, true, 10, true, 30000, 'attempt', false, 'none', 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, '\\x00'
+        5000, 300000, true, 10, true, 30000, 'attempt', false, {credential}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, '\\x00'
     FROM generate_series(1, {count}) n"""
 _DEFAULTS = {
     "queue": "collect",
@@ -30,6 +30,7 @@ _DEFAULTS = {
     "gate": "NULL",
     "after": "0",
     "ended": "NULL",
+    "credential": "'none'",
 }
 
 

@@ -1,0 +1,65 @@
+"""The owner of a tenant over the API: whose credential runs its jobs (B35, E10). Of its reference only a hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.api import fields, parsing
+from jobs.api.security import caller, named_tenant, tenant_scope
+from jobs.api.views import View, answer
+from jobs.clock import jsonable
+from jobs.models import Owner
+from jobs.services import owners, tenancy
+from jobs.services.keys import Permission
+
+_FIELDS = ("reference", "label", "expires_at", "concurrency", "rotate")
+
+
+def shape(owner: Owner) -> dict[str, Any]:
+    """An owner as callers see it."""
+    return {
+        "owner": owner.pk, "tenant_subject": owner.tenant.subject, "state": owners.state(owner),
+        "reference_hint": owners.hint(owner), "label": owner.label,
+        "generation": owner.generation, "revision": owner.revision, "concurrency": owners.most(owner),
+        "running": len(owners.running(owner)),
+        "expires_at": jsonable(owner.expires_at), "revoked_at": jsonable(owner.revoked_at),
+        "created_at": jsonable(owner.created_at), "updated_at": jsonable(owner.updated_at),
+    }
+
+
+def _told(owner: Owner, status: int = 200) -> Response:
+    return answer(shape(owner), status, ETag=f'"r{owner.revision}"')
+
+
+class OwnerOfTenant(View):
+    """`/owner`."""
+
+    permissions = {"GET": Permission.OWNERS, "PUT": Permission.OWNERS, "DELETE": Permission.OWNERS}
+
+    def get(self, request: Request) -> Response:
+        """The owner of the tenant, live or not."""
+        parsing.query(request)
+        return _told(owners.of(tenant_scope(request).tenant_id))
+
+    def put(self, request: Request) -> Response:
+        """Make it, or say anew all that is known of it; 201 for the first generation. A new tenant is made with it."""
+        body = parsing.body(request, _FIELDS)
+        reference = fields.text(body, "reference")
+        label, rotate = fields.text(body, "label", default=""), fields.boolean(body, "rotate", False)
+        until = fields.moment(body, "expires_at", "invalid_expires_at")
+        owners.check(reference, label, body.get("concurrency"))
+        revision = parsing.if_match(request)
+        who = caller(request)
+        tenant = tenancy.tenant(who.key.workspace, who.subject(named_tenant(request)), make=True)
+        made = owners.put(tenant, reference, by=who.by, label=label, expires_at=until,
+                          concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
+        return _told(made, 201 if made.revision == 1 else 200)
+
+    def delete(self, request: Request) -> Response:
+        """Revoke it: what runs under it ends now, what waits is paused. Revoked already: a quiet yes."""
+        parsing.query(request)
+        owner = owners.of(tenant_scope(request).tenant_id)
+        return _told(owners.revoke(owner.tenant_id, by=caller(request).by, revision=parsing.if_match(request)))
