@@ -20,10 +20,11 @@ class Extend(View):
     permissions = {"POST": Permission.CLAIM}
 
     def post(self, request: Request, name: str) -> Response:
-        """Heartbeat, with a checkpoint if there is one; the first says that the job runs (A9, C33)."""
-        body = parsing.body(request, ("checkpoint",), optional=True)
+        """Heartbeat, with a checkpoint and what was consumed; the first says that the job runs (A9, C33, E8)."""
+        body = parsing.body(request, ("checkpoint", "consumed"), optional=True)
         with parsing.beneath("checkpoint"):
-            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"))
+            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"),
+                                consumed=fields.texts(body, "consumed") or ())
         return answer(shapes.extended(beat))
 
 

@@ -9,7 +9,7 @@ from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
-from jobs.services import runners
+from jobs.services import commands, runners
 from jobs.services.keys import Permission
 
 
@@ -25,5 +25,8 @@ class Claim(View):
             caller(request).key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
             slots=fields.count(body, "slots", 1, 1, runners.MAX_SLOTS), wait_s=fields.wait_seconds(body))
         failpoints.at("api.claimed")
-        names = selectors.external_ids([job.id for job in batch.jobs]) if batch.jobs else {}
-        return answer({"assignments": [shapes.assignment(job, names) for job in batch.jobs], "again": batch.again})
+        ids = [job.id for job in batch.jobs]
+        names = selectors.external_ids(ids) if ids else {}
+        told = commands.unread(ids, limit=commands.AT_ONCE) if ids else {}
+        return answer({"assignments": [shapes.assignment(job, names, told.get(job.id, ())) for job in batch.jobs],
+                       "again": batch.again})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs.api import assignments, controls, events, history, jobs, runtime, views
+from jobs.api import assignments, commands, controls, events, history, jobs, runtime, views
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
@@ -14,6 +14,10 @@ urlpatterns = [
     path("v1/jobs/<str:name>/attempts", history.Attempts.as_view()),
     path("v1/jobs/<str:name>/artifact", history.Artifact.as_view()),
     path("v1/jobs/<str:name>/controls", controls.Controls.as_view()),
+    path("v1/jobs/<str:name>/steer", commands.Steer.as_view()),
+    path("v1/jobs/<str:name>/follow_up", commands.FollowUp.as_view()),
+    path("v1/jobs/<str:name>/follow-up", commands.FollowUp.as_view()),
+    path("v1/jobs/<str:name>/abort", commands.Abort.as_view()),
     path("v1/jobs/<str:name>/requeue", controls.Requeue.as_view()),
     path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
     path("v1/events", events.TenantEvents.as_view()),

@@ -88,7 +88,7 @@ class Children:
     def submit(self, live: Live, run: Away) -> None:
         """Run this attempt in the next child that is free."""
         self.start()
-        run.tell = lambda reason: self._ask(self._tell, live, {"stop": reason})
+        run.tell = lambda message: self._ask(self._tell, live, message)
         self._ask(self._waiting.append, live)
 
     def cancel(self, live: Live) -> None:
