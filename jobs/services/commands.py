@@ -73,12 +73,12 @@ def kind(said: Any) -> CommandKind:
     return CommandKind(said)
 
 
-def draft(kind: CommandKind, payload: Any, by: str, **more: Any) -> Draft:
-    """A command that is to be written. Raises Invalid: a payload that is no JSON object, or of more than 64 KiB."""
+def draft(kind: CommandKind, payload: Any, by: str, *, most: int = PAYLOAD_BYTES, **more: Any) -> Draft:
+    """A command that is to be written. Raises Invalid: a payload that is no JSON object, or of more than `most`."""
     said = {} if payload is None else payload
     if type(said) is not dict:
         raise Invalid("must be an object", field="payload", code="invalid_payload")
-    text = codecs.canonical(said, max_bytes=PAYLOAD_BYTES)
+    text = codecs.canonical(said, max_bytes=most)
     return Draft(kind, text, codecs.digest(text), by, **more)
 
 

@@ -304,6 +304,10 @@ def _as_sent(request: Request) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return clock.jsonable(value)
+    if isinstance(value, SingletonMode):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, RetryPolicy):
         return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
                 "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}

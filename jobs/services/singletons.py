@@ -18,6 +18,8 @@ from jobs.store.singletons import Session
 from jobs.store.verbs import Move
 
 REASON = "singleton_cancel"
+# What a steer says beside the input, which may be as long as a command by itself.
+MORE = 512
 
 
 class NeedsReadCommitted(Refused):
@@ -66,8 +68,9 @@ def _steer(session: Session, row: dict[str, Any], by: str) -> str | None:
     given = json.loads(row["input"])
     said = {**(given if type(given) is dict else {"input": given}), "from_session_key": session[1],
             "from_enqueue": True}
-    wanted = commands.draft(CommandKind.STEER, said, by, idempotency_key=row["idempotency_key"],
-                            external_id=row["external_id"], fingerprint=row["fingerprint"])
+    wanted = commands.draft(CommandKind.STEER, said, by, most=commands.PAYLOAD_BYTES + MORE,
+                            idempotency_key=row["idempotency_key"], external_id=row["external_id"],
+                            fingerprint=row["fingerprint"])
     if not store.write([newest], wanted):
         raise commands.unwritten(newest, wanted)
     return newest

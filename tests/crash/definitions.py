@@ -12,6 +12,7 @@ from django.contrib.auth.models import Group
 from jobs import JobError, RetryPolicy, failpoints, job
 from jobs.registry import external
 from jobs.schemas import Opaque
+from jobs.services import commands
 from tests.crash.recorder import record
 
 GROUPS = 32
@@ -76,6 +77,15 @@ def _group(n: int) -> list[Any]:
         _note(run, path, "end")
         return "done"
 
+    @job(f"obeying-{n}", **options)
+    def obeying(run: Any, path: str) -> str:
+        """Deals with what it is told; a command whose consumption was not committed is there again."""
+        _note(run, path, "start")
+        run.consume(*run.commands())
+        assert not commands.unread([run.job_id])
+        _note(run, path, "end")
+        return "done"
+
     @job(f"apart-{n}", worker_group=f"apart{n}", retry=SOON)
     def apart(run: Any, path: str) -> str:
         """In an isolated child."""
@@ -85,7 +95,7 @@ def _group(n: int) -> list[Any]:
         return "done"
 
     outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
-    return [quick, slow, publishing, atomic, told, apart, outside]
+    return [quick, slow, publishing, atomic, told, obeying, apart, outside]
 
 
 STORM: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 
 from jobs.outcomes import Failed
-from jobs.services import assignments, intake, keys, settlement, tenancy
+from jobs.services import assignments, commands, intake, keys, settlement, tenancy
 from jobs.services.assignments import Claimer
 from jobs.services.settlement import Report
 
@@ -16,6 +16,8 @@ from jobs.services.settlement import Report
 def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
     """A job for this actor; its id."""
     made = intake.enqueue(type_, input_, **({"delay_s": 0.5} if actor == "promote" else {})).id
+    if type_.startswith("obeying"):
+        commands.steer(made, {"to": "left"}, by="user:crash")
     if actor in ("recover", "requeue", "bulk"):
         by = f"worker:{uuid.uuid4()}"
         claimed = assignments.take(Claimer(pairs=[(group, "collect")], by=by), 1).jobs[0]
