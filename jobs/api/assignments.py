@@ -1,4 +1,4 @@
-"""A live attempt in the hands of a runner: extend it, and end it in one of three ways (C32, C33, C38)."""
+"""A live attempt in the hands of a runner: extend it, and end it in one of four ways (C32, C33, C38, E5)."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ class Fail(View):
         outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                          fields.boolean(body, "retryable", True))
         return answer(shapes.settled(runners.fail(caller(request).key, name, outcome)))
+
+
+class Cancelled(View):
+    """`/assignments/{id}/cancelled`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Say that an abort was honoured (E5, E8)."""
+        parsing.body(request, (), optional=True)
+        return answer(shapes.settled(runners.cancelled(caller(request).key, name)))
 
 
 class Release(View):

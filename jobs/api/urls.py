@@ -25,6 +25,7 @@ urlpatterns = [
     path("v1/assignments/<str:name>/extend", assignments.Extend.as_view()),
     path("v1/assignments/<str:name>/complete", assignments.Complete.as_view()),
     path("v1/assignments/<str:name>/fail", assignments.Fail.as_view()),
+    path("v1/assignments/<str:name>/cancelled", assignments.Cancelled.as_view()),
     path("v1/assignments/<str:name>/release", assignments.Release.as_view()),
     # The last one catches what is none of them, also in front of Django's redirects for a missing slash.
     re_path("", views.Unknown.as_view()),

@@ -16,9 +16,9 @@ from django.db import connection
 
 from jobs import clock, codecs, selectors
 from jobs.conf import conf, registry
-from jobs.errors import Invalid, Refused, StaleFence
+from jobs.errors import Conflict, Invalid, Refused, StaleFence
 from jobs.models import Key
-from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, storable
+from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, Stopped, storable
 from jobs.registry import nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
@@ -32,6 +32,12 @@ UNKNOWN_TYPE_US = 15_000_000
 US = 1_000_000
 # Turns go on from claim to claim of this process: a cursor of a request's own would always begin at the first tenant.
 _cursors: dict[tuple[int, int | None], dict[Pair, int]] = {}
+
+
+class NotAsked(Conflict):
+    """Nobody has asked this job to stop."""
+
+    code = "no_abort_pending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,19 @@ def complete(key: Key, name: str, artifact: Any) -> Settled:
 def fail(key: Key, name: str, outcome: Failed) -> Settled:
     """Settle as failed; what that means for the job is the retry policy's word (C13 to C18). Durable."""
     return _settle(key, selectors.assignment(key.pk, name), outcome)
+
+
+def cancelled(key: Key, name: str) -> Settled:
+    """Settle as cancelled: the runner has stopped as it was asked to (A35, E5, E8). Durable.
+
+    Raises NotFound, StaleFence, and NotAsked: a runner that cannot go on releases or fails its job.
+    """
+    held = selectors.assignment(key.pk, name)
+    # Once asked, asked until the end: what is seen here stays true for the write.
+    beat = assignments.peek([held.id]).get(held.id)
+    if beat is not None and beat.abort is None:
+        raise NotAsked()
+    return _settle(key, held, Stopped())
 
 
 def release(key: Key, name: str, *, delay_s: float | None = None, not_before: datetime | None = None) -> Settled:
