@@ -12,10 +12,9 @@ from django.contrib.auth.models import Group
 from jobs import JobError, RetryPolicy, failpoints, job
 from jobs.registry import external
 from jobs.schemas import Opaque
-from jobs.services import commands
+from tests.crash.grid import GROUPS
 from tests.crash.recorder import record
 
-GROUPS = 32
 SOON = RetryPolicy(max_attempts=5, base_delay_s=0.05, max_delay_s=0.05)
 # Longer than a second, so that the first heartbeat comes within.
 LONG_S = 1.6
@@ -80,6 +79,8 @@ def _group(n: int) -> list[Any]:
     @job(f"obeying-{n}", **options)
     def obeying(run: Any, path: str) -> str:
         """Deals with what it is told; a command whose consumption was not committed is there again."""
+        from jobs.services import commands
+
         _note(run, path, "start")
         run.consume(*run.commands())
         assert not commands.unread([run.job_id])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Worker groups, a cell's own each: at most so many cells at once.
+GROUPS = 40
 FAULTS = ("kill", "raise", "drop", "cut")
 ONCE = ("completed",)
 LAPSED = ("lapsed", "completed")

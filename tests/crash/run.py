@@ -23,8 +23,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests.crash.checker import check
-from tests.crash.definitions import GROUPS
-from tests.crash.grid import Cell
+from tests.crash.grid import GROUPS, Cell
 from tests.crash.recorder import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
