@@ -2,7 +2,7 @@
 
 Lock order, for every transaction (a bulk answer's batch first tries an advisory lock of its own):
 
-1. the advisory lock of a session key,
+1. the advisory locks of session keys, sorted,
 2. the Target,
 3. all affected Jobs, by id,
 4. their Attempts,
