@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 from collections.abc import Callable
 
@@ -18,8 +19,10 @@ from jobs.services.intake import Enqueued, Options, Request
 from jobs.services.settlement import Report
 from jobs.store.claim import claim
 from jobs.store.sql import durable
+from tests import database as db
 from tests.driver import Driver, check, claimer, done, story
-from tests.races.threads import LONG, deadlocks, together
+from tests.races.threads import LONG, deadlocks, elsewhere, together
+from tests.worker.processes import until
 
 ROUNDS = 40 if LONG else 6
 
@@ -146,6 +149,27 @@ def test_the_same_key_at_the_same_moment_is_one_command(driver: Driver) -> None:
         assert sorted(isinstance(s, KeyReused) for s in two) == [False, True]
     assert Command.objects.count() == 2 * ROUNDS
     for id_ in ids:
+        check(id_)
+
+
+@pytest.mark.parametrize("kinds", [("session", "session"), ("session", "target")])
+def test_a_batch_locks_all_jobs_before_it_ends_the_first(driver: Driver, kinds: tuple[str, str]) -> None:
+    """case-C14, DESIGN 4: by id, as whoever settles them does, though its requests come the other way round."""
+    def options(n: int) -> dict[str, str]:
+        return {"session_key": f"s{n}"} if kinds[n] == "session" else {"target": "t"}
+
+    ids = [driver.enqueue("echo", **options(n)) for n in (1, 0)]
+    lock = "SELECT 1 FROM jobs_job WHERE id = '{}' FOR NO KEY UPDATE"
+    asked = [Request("echo", {}, Options(**options(n), singleton="cancel" if kinds[n] == "session" else None))
+             for n in (0, 1)]
+    batch = threading.Thread(target=lambda: together([lambda: intake.enqueue_many(asked)]))
+    with elsewhere(lock.format(ids[0]), after=lock.format(ids[1])):
+        batch.start()
+        until(lambda: db.rows("SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                              " AND wait_event_type = 'Lock'"))
+    batch.join(60)
+    assert {driver.state(ids[0]), driver.state(ids[1])} <= {"cancelled", "superseded"}
+    for id_, in Job.objects.values_list("id"):
         check(id_)
 
 
