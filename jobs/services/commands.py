@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -99,14 +99,14 @@ def send(job_id: JobId, said: CommandKind | str, payload: Any = None, *, by: str
     wanted = draft(what, payload, by, reason=reason, idempotency_key=idempotency_key)
     id_ = words.job_id(job_id)
     with joining():
-        target = store.lock(id_)
-        if target is None:
+        job = store.lock(id_)
+        if job is None:
             raise JobNotFound()
         if idempotency_key is not None:
             wanted = _marked(id_, wanted)
-            if (known := _known(id_, target.tenant_id, wanted)) is not None:
+            if (known := _known(id_, job.tenant_id, wanted)) is not None:
                 return known
-        sent = _abort(id_, target, wanted) if what is CommandKind.ABORT else _tell(id_, target, wanted)
+        sent = _abort(id_, job, wanted) if what is CommandKind.ABORT else _tell(id_, job, wanted)
         failpoints.at("command.written")
     return sent
 
@@ -130,8 +130,7 @@ def _marked(job_id: str, wanted: Draft) -> Draft:
     """With the fingerprint of the request as sent (E6)."""
     said = {"endpoint": "command", "job": job_id, "kind": wanted.kind.value, "payload": wanted.payload,
             "reason": wanted.reason}
-    return Draft(wanted.kind, wanted.payload, wanted.payload_hash, wanted.by, wanted.reason, wanted.idempotency_key,
-                 fingerprint=codecs.fingerprint(said))
+    return replace(wanted, fingerprint=codecs.fingerprint(said))
 
 
 def _known(job_id: str, tenant_id: int, wanted: Draft) -> Sent | None:
@@ -144,26 +143,26 @@ def _known(job_id: str, tenant_id: int, wanted: Draft) -> Sent | None:
     return Sent(job_id, hits[0].command, repeated=True)
 
 
-def _tell(job_id: str, target: store.Target, wanted: Draft) -> Sent:
-    if target.state in TERMINAL:
-        raise JobEnded(f"The job is {target.state}; it takes no commands any more.", status=target.state)
-    return Sent(job_id, _written(job_id, target.tenant_id, wanted))
+def _tell(job_id: str, job: store.Standing, wanted: Draft) -> Sent:
+    if job.state in TERMINAL:
+        raise JobEnded(f"The job is {job.state}; it takes no commands any more.", status=job.state)
+    return Sent(job_id, _written(job_id, wanted))
 
 
-def _abort(job_id: str, target: store.Target, wanted: Draft) -> Sent:
-    if target.state is State.CANCELLED:
+def _abort(job_id: str, job: store.Standing, wanted: Draft) -> Sent:
+    if job.state is State.CANCELLED:
         return Sent(job_id, None, repeated=True)
-    if target.state in TERMINAL:
-        raise JobEnded(f"The job is {target.state}.", status=target.state)
-    if target.state not in HELD:
+    if job.state in TERMINAL:
+        raise JobEnded(f"The job is {job.state}.", status=job.state)
+    if job.state not in HELD:
         answered(apply([Move(job_id, Verb.CANCEL, by=wanted.by, reason=wanted.reason)], release=False)[0])
         return Sent(job_id, None)
-    if target.abort_reason is not None:
+    if job.abort_reason is not None:
         return Sent(job_id, store.pending_abort(job_id), repeated=True)
-    return Sent(job_id, _written(job_id, target.tenant_id, wanted))
+    return Sent(job_id, _written(job_id, wanted))
 
 
-def _written(job_id: str, tenant_id: int, wanted: Draft) -> str:
+def _written(job_id: str, wanted: Draft) -> str:
     """The id of the command, written now. Raises what the guard of the write has found."""
     if written := store.write([job_id], wanted):
         return written[0].command

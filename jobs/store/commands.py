@@ -35,7 +35,7 @@ class Draft:
     fingerprint: bytes | None = None
 
 
-class Target(NamedTuple):
+class Standing(NamedTuple):
     """A locked job: where it stands, and whether it has been asked to stop."""
 
     tenant_id: int
@@ -68,10 +68,10 @@ _LOCK = "SELECT tenant_id, state, abort_reason FROM jobs_job WHERE id = %s::uuid
 _COUNT = "SELECT count(*) FROM jobs_command WHERE job_id = %s::uuid AND consumed_at IS NULL"
 
 
-def lock(job_id: str) -> Target | None:
+def lock(job_id: str) -> Standing | None:
     """Lock a job that is to be told something."""
     found = rows(_LOCK, [job_id])
-    return Target(found[0][0], State(found[0][1]), found[0][2]) if found else None
+    return Standing(found[0][0], State(found[0][1]), found[0][2]) if found else None
 
 
 def unread_of(job_id: str) -> int:

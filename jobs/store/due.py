@@ -155,9 +155,9 @@ def unlocked(job_ids: Sequence[str]) -> set[str]:
 
 Beat = tuple[str, str | None, bool]  # the job's state, why an abort is pending, whether commands are unread
 
-# Of one job at a time: an index of what is unread answers, which is next to nothing.
-_HAS_UNREAD = """EXISTS (SELECT 1 FROM jobs_command c
-        WHERE c.job_id = job.id AND c.consumed_at IS NULL AND c.kind <> 'abort')"""
+# No EXISTS, which the planner may answer by reading all that is unread anywhere.
+_HAS_UNREAD = """coalesce((SELECT true FROM jobs_command c
+        WHERE c.job_id = job.id AND c.consumed_at IS NULL AND c.kind <> 'abort' LIMIT 1), false)"""
 _EXTEND = """WITH live AS MATERIALIZED (
         SELECT a.id, a.job_id FROM jobs_attempt a WHERE a.id = ANY({ids}) AND a.ended_at IS NULL),
     mine AS MATERIALIZED (SELECT a.id FROM jobs_attempt a WHERE a.id IN (SELECT id FROM live) AND a.ended_at IS NULL
