@@ -1,4 +1,4 @@
-"""Cancel, ask to stop, pause, resume, requeue, discard: a look at what would be done, a reason, then the service."""
+"""Cancel, abort, pause, resume, requeue, discard: a look at what would be done, a reason, then the service."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ ACTIONS = {a.verb: a for a in (
     Action("cancel", "Cancel", "cancelled", Permission.CANCEL, ACTIVE,
            "Whoever runs one loses it at once and can commit nothing more. A cancelled job never runs again.",
            lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why), danger=True),
-    Action("abort", "Ask to stop", "asked to stop", Permission.CANCEL, HELD,
-           "Whoever runs it is asked to stop, and it is cancelled once that has happened. It may still complete.",
-           _abort, many=False),
+    Action("abort", "Abort", "asked to stop", Permission.CANCEL, HELD,
+           "Whoever runs one is asked to stop, and it is cancelled once that has happened. It may still complete.",
+           _abort),
     Action("pause", "Pause", "paused", Permission.PAUSE, frozenset({State.QUEUED, *HELD}),
            "Whoever runs one loses it at once. A paused job waits until somebody resumes it; deadlines go on.",
            lambda ids, by, why: cancellation.pause_many(ids, by=by, reason=why)),
