@@ -76,6 +76,15 @@ class RevisionMismatch(Conflict):
     code = "revision_mismatch"
 
 
+class KeyReused(Refused):
+    """This key already names another request."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__("This idempotency key already names another request.", field="idempotency_key")
+
+
 class JobNotFound(NotFound):
     """There is no such job, or it is not yours."""
 

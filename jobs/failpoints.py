@@ -16,7 +16,7 @@ POINTS = frozenset({
     "settle.ready", "settle.written", "settle.committed", "api.settled",
     "publish.committing", "publish.committed", "atomic.written", "ended.written",
     "recovery.found", "recovery.written", "promote.written",
-    "cancel.written", "requeue.written", "bulk.written", "bulk.committed",
+    "cancel.written", "command.written", "command.consumed", "requeue.written", "bulk.written", "bulk.committed",
     "redact.written", "erase.written",
     "test.handler",
 })

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from jobs.clock import Now
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.leases import Bounds, Overtime
-from jobs.models import Artifact, Attempt, DeadLetter, Job, Limits, Receipt, Tenant
+from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
 from jobs.store import position
@@ -199,6 +199,16 @@ def artifact(of: Job) -> Artifact:
 def artifact_of(of: Job) -> Artifact | None:
     """The artifact, where there is one."""
     return Artifact.objects.filter(job_id=of.pk).first()
+
+
+def unread_commands(of: Job) -> list[Command]:
+    """The commands to a job that nobody has consumed, an abort that came too late among them, the oldest first."""
+    return list(Command.objects.filter(job_id=of.pk, consumed_at=None).order_by("created_at", "pk"))
+
+
+def command(of: Job, pk: str) -> Command:
+    """One command to a job."""
+    return Command.objects.get(job_id=of.pk, pk=pk)
 
 
 def last_failure(of: Job) -> Attempt | None:

@@ -51,6 +51,22 @@ class Gate(StrEnum):
     SPENT = "spent"
 
 
+class SingletonMode(StrEnum):
+    """What enqueue does where jobs of the same session key are active (A14)."""
+
+    ALLOW = "allow"
+    CANCEL = "cancel"
+    STEER = "steer"
+
+
+class CommandKind(StrEnum):
+    """What may be said to an active job (A6)."""
+
+    STEER = "steer"
+    FOLLOW_UP = "follow_up"
+    ABORT = "abort"
+
+
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.SUPERSEDED})
 HELD = frozenset({State.LEASED, State.RUNNING})
 ACTIVE = frozenset(State) - TERMINAL

@@ -223,8 +223,8 @@ def _not_off(name: str) -> bool:
     return bool(env.str(name, default="on") != "off")
 
 
-def _credential(name: str) -> str:
-    whose = str(env.str(name, default="none"))
+def _credential(name: str, default: str) -> str:
+    whose = str(env.str(name, default=default))
     if whose not in ("none", "owner"):
         raise ImproperlyConfigured(f"{name} is {whose!r}, and must be none or owner.")
     return whose
@@ -241,8 +241,8 @@ FACTORY: dict[str, Any] = {
 }
 RESEARCH: dict[str, Any] = {
     "AGENT": _not_off("AGENT"), "BACKGROUND_JOBS": _not_off("BACKGROUND_JOBS"),
-    "WEB_RESEARCH": _not_off("WEB_RESEARCH"), "CREDENTIAL": _credential("RESEARCH_CREDENTIAL"),
-    "SUMMARY_CREDENTIAL": _credential("SUMMARY_CREDENTIAL"),
+    "WEB_RESEARCH": _not_off("WEB_RESEARCH"), "CREDENTIAL": _credential("RESEARCH_CREDENTIAL", "owner"),
+    "SUMMARY_CREDENTIAL": _credential("SUMMARY_CREDENTIAL", "none"),
 }
 
 JOBS: dict[str, Any] = {

@@ -11,7 +11,7 @@ from jobs.codecs import digest
 from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, DeadLetter, Job, Receipt
 from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, Stopped
-from jobs.services import assignments, cancellation, dead_letters, intake, recovery, settlement
+from jobs.services import assignments, cancellation, commands, dead_letters, intake, recovery, settlement
 from jobs.states import Verb
 from jobs.store import moves
 from jobs.store.claim import Claimed, Claimer
@@ -146,6 +146,18 @@ class Driver:
             return cancellation.resume(job_id, by="user:test", **more)
         finally:
             check(job_id)
+
+    def send(self, job_id: str, kind: str, payload: Any = None, **more: Any) -> commands.Sent:
+        try:
+            return commands.send(job_id, kind, payload, by="user:test", **more)
+        finally:
+            check(job_id)
+
+    def consume(self, job: Claimed, *ids: str) -> int:
+        try:
+            return commands.consume(job.id, job.fence, ids, self.claimer.by)
+        finally:
+            check(job.id)
 
     def requeue(self, job_id: str) -> Moved:
         letter = DeadLetter.objects.filter(job_id=job_id).latest("id")

@@ -1,4 +1,4 @@
-"""A live attempt in the hands of a runner: extend it, and end it in one of three ways (C32, C33, C38)."""
+"""A live attempt in the hands of a runner: extend it, and end it in one of four ways (C32, C33, C38, E5)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Extend(View):
     permissions = {"POST": Permission.CLAIM}
 
     def post(self, request: Request, name: str) -> Response:
-        """Heartbeat, with checkpoint, stage and diagnostic if wanted; the first says that the job runs (A9, C33)."""
-        body = parsing.body(request, ("checkpoint", "progress", "diagnostic"), optional=True)
+        """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8)."""
+        body = parsing.body(request, ("checkpoint", "progress", "diagnostic", "consumed"), optional=True)
         stage = fields.entry(body, "progress")
         parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
         with parsing.beneath("checkpoint"):
             beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
-                                diagnostic=fields.entry(body, "diagnostic"))
+                                diagnostic=fields.entry(body, "diagnostic"),
+                                consumed=fields.texts(body, "consumed") or ())
         return answer(shapes.extended(beat))
 
 
@@ -57,6 +58,17 @@ class Fail(View):
                          fields.boolean(body, "retryable", True))
         end = runners.fail(caller(request).key, name, outcome, fields.entry(body, "diagnostic"))
         return answer(shapes.settled(end))
+
+
+class Cancelled(View):
+    """`/assignments/{id}/cancelled`."""
+
+    permissions = {"POST": Permission.CLAIM}
+
+    def post(self, request: Request, name: str) -> Response:
+        """Say that an abort was honoured (E5, E8)."""
+        parsing.body(request, (), optional=True)
+        return answer(shapes.settled(runners.cancelled(caller(request).key, name)))
 
 
 class Release(View):

@@ -38,6 +38,7 @@ BY_CODE = {
     "rate_limited": 429,
     "revision_mismatch": 412,
     "too_large": 413,
+    "too_many_commands": 429,
     "too_many_releases": 429,
     "too_much_progress": 429,
     "too_slow": 503,

@@ -10,6 +10,8 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
+from rest_framework.request import Request
+
 from jobs import codecs
 from jobs.api.parsing import refuse_unknown
 from jobs.conf import conf
@@ -160,3 +162,12 @@ def _policy(given: dict[str, Any]) -> RetryPolicy:
     except Invalid as error:
         faults = [{**fault, "field": f"retry.{fault['field']}"} for fault in error.faults]
         raise Invalid(error.message, field=faults[0]["field"], code=error.reason_code, faults=faults) from None
+
+
+def idempotency_key(request: Request, body: dict[str, Any]) -> Any:
+    """The key of a request: a header, or a field of the body. Raises Invalid where they differ."""
+    header, field = request._request.META.get("HTTP_IDEMPOTENCY_KEY"), body.get("idempotency_key")
+    if header is not None and field is not None and header != field:
+        raise Invalid("The header and the field name different keys.", field="idempotency_key",
+                      code="invalid_idempotency_key")
+    return field if header is None else header

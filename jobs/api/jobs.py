@@ -19,8 +19,8 @@ from jobs.services.keys import Permission
 
 ENDPOINT = "POST /api/v1/jobs"
 # Handed on as they are: intake says what each may be.
-_AS_SENT = ("queue", "priority", "agent", "version", "job_id", "session_key", "exclusive_group", "target", "delay_s",
-            "deadline_s")
+_AS_SENT = ("queue", "priority", "agent", "version", "job_id", "session_key", "singleton", "exclusive_group", "target",
+            "delay_s", "deadline_s")
 _FIELDS = (*_AS_SENT, "type", "input", "idempotency_key", "available_at", "deadline_at", "retry", "tenant_subject")
 
 
@@ -30,7 +30,7 @@ class Jobs(View):
     permissions = {"POST": Permission.ENQUEUE, "GET": Permission.READ}
 
     def post(self, request: Request) -> Response:
-        """Enqueue: 202 for a new job, 200 for one that an earlier request made (C3, E6)."""
+        """Enqueue: 202 for a new job or a steer, 200 for what an earlier request made (A16, C3, E6)."""
         body = parsing.body(request, _FIELDS)
         actor = caller(request)
         named = named_tenant(request, body.get("tenant_subject"))
@@ -41,7 +41,7 @@ class Jobs(View):
         failpoints.at("api.enqueued")
         # Without its result: who may enqueue may not therefore read what an earlier request brought.
         told = shapes.summary(selectors.job(actor.scope(named), done.id))
-        return answer({**told, "repeated": done.repeated, "warnings": list(done.warnings)},
+        return answer({**told, "repeated": done.repeated, "steered": done.steered, "warnings": list(done.warnings)},
                       200 if done.repeated else 202, Location=f"{request.path}/{done.id}")
 
     def get(self, request: Request) -> Response:
@@ -68,17 +68,9 @@ class Job(View):
 
 def _options(request: Request, body: dict[str, Any], **place: Any) -> Options:
     return Options(
-        **{name: body.get(name) for name in _AS_SENT}, **place, idempotency_key=_idempotency_key(request, body),
+        **{name: body.get(name) for name in _AS_SENT}, **place, idempotency_key=fields.idempotency_key(request, body),
         available_at=fields.moment(body, "available_at", "invalid_available_at"),
         deadline_at=fields.moment(body, "deadline_at", "invalid_deadline_at"), retry=fields.retry(body))
-
-
-def _idempotency_key(request: Request, body: dict[str, Any]) -> Any:
-    header, field = request._request.META.get("HTTP_IDEMPOTENCY_KEY"), body.get("idempotency_key")
-    if header is not None and field is not None and header != field:
-        raise Invalid("The header and the field name different keys.", field="idempotency_key",
-                      code="invalid_idempotency_key")
-    return field if header is None else header
 
 
 def _sent(body: dict[str, Any]) -> dict[str, Any]:

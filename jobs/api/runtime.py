@@ -9,7 +9,7 @@ from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
-from jobs.services import runners
+from jobs.services import commands, runners
 from jobs.services.keys import Permission
 
 
@@ -26,6 +26,9 @@ class Claim(View):
             slots=fields.count(body, "slots", 1, 1, runners.MAX_SLOTS), wait_s=fields.wait_seconds(body))
         batch, credentials = runners.credentials(caller(request).key, batch)
         failpoints.at("api.claimed")
-        names = selectors.external_ids([job.id for job in batch.jobs]) if batch.jobs else {}
-        told = [{**shapes.assignment(job, names), **credentials.get(job.fence, {})} for job in batch.jobs]
+        ids = [job.id for job in batch.jobs]
+        names = selectors.external_ids(ids) if ids else {}
+        unread = commands.unread(ids, limit=commands.AT_ONCE) if ids else {}
+        told = [{**shapes.assignment(job, names, unread.get(job.id, ())), **credentials.get(job.fence, {})}
+                for job in batch.jobs]
         return answer({"assignments": told, "again": batch.again})

@@ -7,7 +7,7 @@ never (B40).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs import selectors
@@ -15,10 +15,12 @@ from jobs.clock import jsonable
 from jobs.conf import registry
 from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
+from jobs.models import Command as CommandRow
 from jobs.selectors import Page
 from jobs.services import runners, stages
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
+from jobs.services.commands import Command
 from jobs.services.runners import Settled
 from jobs.states import State, status
 
@@ -36,7 +38,8 @@ def summary(job: Job) -> dict[str, Any]:
         "status": status(job.state), "state": job.state, "reason": job.reason,
         "tenant_subject": job.tenant.subject, "queue": job.queue, "worker_group": job.worker_group, "agent": job.agent,
         "origin": job.origin, "priority": job.priority, "subject": job.subject,
-        "session_key": job.session_key, "exclusive_group": job.exclusive_group, "target": target(job),
+        "session_key": job.session_key, "singleton": job.singleton, "exclusive_group": job.exclusive_group,
+        "target": target(job),
         "attempt_count": job.attempt_count, "claims": job.claims, "chain": job.chain, "failures": job.failures,
         "max_attempts": job.max_attempts, "available_at": jsonable(job.available_at),
         "next_attempt_at": jsonable(job.available_at) if waits else None,
@@ -49,9 +52,11 @@ def summary(job: Job) -> dict[str, Any]:
 def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
     """A job as a single read shows it: with its result, and with its input where that was asked for."""
     labels = labels_of(row)
-    told = {**summary(row), "result_envelope": envelope(row), "redacted": not row.input, "stages": [
+    said = [
         {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
-        for e in stages.entries(row)]}
+        for e in stages.entries(row)]
+    told = {**summary(row), "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input,
+            "stages": said}
     return {**told, "input": parsed(row.input)} if with_input else told
 
 
@@ -69,11 +74,13 @@ def target(job: Job) -> dict[str, Any] | None:
             "current": job.generation == job.target.generation}
 
 
-def envelope(job: Job) -> dict[str, Any] | None:
-    """The one result of an ended job; None before (C2)."""
+def envelope(job: Job, *, with_payloads: bool = False) -> dict[str, Any] | None:
+    """The one result of an ended job, with the commands that it ended without reading (E3); None before (C2)."""
     if not job.ended:
         return None
-    told: dict[str, Any] = {"outcome": status(job.state), "ended_at": jsonable(job.ended_at)}
+    left = selectors.unread_commands(job)
+    told: dict[str, Any] = {"outcome": status(job.state), "ended_at": jsonable(job.ended_at),
+                            "unread_commands": [sent(one, with_payload=with_payloads) for one in left]}
     if job.state == State.COMPLETED:
         made = selectors.artifact_of(job)
         return told | {"artifact": parsed(made.value) if made else None}
@@ -88,6 +95,13 @@ _WARNINGS = {"deadline_dropped": ("deadline_at", "The job's deadline has passed;
 def warnings(moved: Moved) -> list[dict[str, str]]:
     """What whoever moved a job should know (E4)."""
     return [{"code": code, "field": _WARNINGS[code][0], "message": _WARNINGS[code][1]} for code in moved.warnings]
+
+
+def sent(row: CommandRow, *, with_payload: bool = False) -> dict[str, Any]:
+    """A command as those see it who may see its job; what it says only where inputs were asked for too."""
+    told = {"id": str(row.pk), "kind": row.kind, "by": row.by, "reason": row.reason,
+            "created_at": jsonable(row.created_at), "consumed_at": jsonable(row.consumed_at)}
+    return {**told, "payload": parsed(row.payload)} if with_payload else told
 
 
 def etag(job: Job) -> str:
@@ -132,7 +146,8 @@ def page(name: str, found: Page, items: list[dict[str, Any]], asked_by: str = "c
     return {name: items, f"next_{asked_by}": found.next}
 
 
-def assignment(claimed: Any, names: Mapping[str, tuple[str | None, str | None]]) -> dict[str, Any]:
+def assignment(claimed: Any, names: Mapping[str, tuple[str | None, str | None]],
+               told: Sequence[Command] = ()) -> dict[str, Any]:
     """A claim as its runner needs it (C31, E8)."""
     external, subject = names.get(claimed.id, (None, None))
     return {
@@ -147,13 +162,21 @@ def assignment(claimed: Any, names: Mapping[str, tuple[str | None, str | None]])
         "heartbeat_after_s": heartbeat_s(claimed.lease_ms / 1_000),
         "deadline": jsonable(runners.deadline(claimed)), "job_deadline_at": jsonable(claimed.deadline_at),
         "checkpoint": parsed(claimed.checkpoint), "checkpoint_number": claimed.checkpoint_number,
+        "commands": [command(one) for one in told],
     }
+
+
+def command(one: Command) -> dict[str, Any]:
+    """A command as its reader gets it (E8)."""
+    return {"id": one.id, "kind": one.kind.value, "payload": one.payload, "by": one.by,
+            "created_at": jsonable(one.created_at)}
 
 
 def extended(beat: Extended) -> dict[str, Any]:
     """The answer to a heartbeat."""
     return {"lease_expires_at": jsonable(beat.lease_until), "heartbeat_after_s": beat.heartbeat_after_s,
-            "abort": beat.abort, "checkpoint_number": beat.checkpoint_number}
+            "abort": beat.abort, "checkpoint_number": beat.checkpoint_number,
+            "commands": [command(one) for one in beat.commands]}
 
 
 def settled(end: Settled) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cancel, pause, resume, requeue, discard: a look at what would be done, a reason, and then the service."""
+"""Cancel, abort, pause, resume, requeue, discard: a look at what would be done, a reason, then the service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.errors import Invalid, JobNotFound, JobsError
 from jobs.models import Job
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
-from jobs.services import cancellation, dead_letters
+from jobs.services import cancellation, commands, dead_letters
 from jobs.states import ACTIVE, HELD, State
 
 MOST = 100
@@ -54,10 +54,25 @@ def _letter(answer: Callable[..., Any]) -> Callable[[Sequence[UUID], str, str], 
     return run
 
 
+def _abort(ids: Sequence[UUID], by: str, reason: str) -> Sequence[Any]:
+    """Each for itself."""
+    cancellation.check_reason(reason)
+    answers: list[Any] = []
+    for id_ in ids:
+        try:
+            answers.append(commands.abort(id_, by=by, reason=reason))
+        except JobsError as error:
+            answers.append(error)
+    return answers
+
+
 ACTIONS = {a.verb: a for a in (
     Action("cancel", "Cancel", "cancelled", Permission.CANCEL, ACTIVE,
            "Whoever runs one loses it at once and can commit nothing more. A cancelled job never runs again.",
            lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why, allow_archived=True), danger=True),
+    Action("abort", "Abort", "asked to stop", Permission.CANCEL, HELD,
+           "Whoever runs one is asked to stop, and it is cancelled once that has happened. It may still complete.",
+           _abort),
     Action("pause", "Pause", "paused", Permission.PAUSE, frozenset({State.QUEUED, *HELD}),
            "Whoever runs one loses it at once. A paused job waits until somebody resumes it; deadlines go on.",
            lambda ids, by, why: cancellation.pause_many(ids, by=by, reason=why)),
@@ -169,4 +184,4 @@ def _word(action: Action, moved: Any) -> str:
     if moved.repeated:
         return f"{action.done} already"
     # A pause may find an abort pending, a resume a deadline that has passed: the job says what became of it.
-    return action.done if action.verb in ("requeue", "discard") else _MOVED.get(moved.state, action.done)
+    return action.done if action.verb in ("abort", "requeue", "discard") else _MOVED.get(moved.state, action.done)

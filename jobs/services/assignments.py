@@ -27,10 +27,11 @@ __all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a holder learns from a heartbeat: whether to stop, and why."""
+    """What a holder learns from a heartbeat: whether to stop, and why; whether commands wait to be read."""
 
     state: str
     abort: str | None
+    unread: bool = False
 
 
 _upkeep = Upkeep()
@@ -62,7 +63,7 @@ def extend(fences: Sequence[str]) -> dict[str, Beat]:
     """Renew leases; attempts that are missing in the answer are no longer live (`stale_claim`)."""
     if not fences:
         return {}
-    return {fence: Beat(state, abort) for fence, (state, abort) in durable(lambda: due.extend(fences)).items()}
+    return {fence: Beat(*told) for fence, told in durable(lambda: due.extend(fences)).items()}
 
 
 class Locked(Conflict):
@@ -98,7 +99,7 @@ def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> 
 
 def peek(fences: Sequence[str]) -> dict[str, Beat]:
     """What `extend` answers, without renewing anything."""
-    return {fence: Beat(state, abort) for fence, (state, abort) in due.peek(fences).items()}
+    return {fence: Beat(*told) for fence, told in due.peek(fences).items()}
 
 
 def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:

@@ -6,6 +6,7 @@ The same verbs as a worker's (`assignments`, `progress`), bound to the key that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,8 @@ from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, StaleFence
 from jobs.leases import heartbeat_s
 from jobs.models import Key
 from jobs.selectors import Assignment
-from jobs.services import assignments, noted, overtime, progress, runners, stages
+from jobs.services import assignments, commands, noted, overtime, progress, runners, stages
+from jobs.services.commands import Command
 from jobs.states import State
 
 START_MS = 500
@@ -31,26 +33,30 @@ class StaleCheckpoint(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What a runner learns from a heartbeat: until when it is believed, when to beat again, whether to stop."""
+    """What a runner learns from a heartbeat: until when it is believed, when to beat again, whether to stop, and the
+    oldest unread commands to its job (E8)."""
 
     lease_until: datetime
     heartbeat_after_s: float
     abort: str | None
     checkpoint_number: int
+    commands: Sequence[Command] = ()
 
 
 def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, stage: dict[str, Any] | None = None,
-           diagnostic: dict[str, Any] | None = None) -> Extended:
+           diagnostic: dict[str, Any] | None = None, consumed: Sequence[str] = ()) -> Extended:
     """Renew a lease; the first time the job becomes running (A9, C33).
 
-    Keeps a checkpoint `{seq, ...}`, records a stage `{stage, event}` (B30), logs a diagnostic (B32). Raises NotFound,
-    StaleFence, DurationExceeded, StaleCheckpoint, TooMuchProgress, and Invalid invalid_checkpoint, undeclared_stage,
-    invalid_progress, invalid_diagnostic. Durable.
+    Keeps a checkpoint `{seq, ...}`, records a stage `{stage, event}` (B30), logs a diagnostic (B32). `consumed` are ids
+    of commands that this attempt has dealt with: they are told no more (E8, E12). Raises NotFound, StaleFence,
+    DurationExceeded, StaleCheckpoint, TooMuchProgress, and Invalid invalid_checkpoint, undeclared_stage,
+    invalid_progress, invalid_diagnostic, unknown_command. Durable.
     """
     held = selectors.assignment(key.pk, name)
     said = None if diagnostic is None else snapshot(diagnostic, beneath="diagnostic.")
     if checkpoint is not None:
         _check(checkpoint)
+    consumed = commands.check_ids(held.job_id, consumed)
     if stage is not None:
         _check_stage(held, stage)
     runners.check_time(key, held)
@@ -65,8 +71,9 @@ def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, sta
         _stage(key, held, stage)
     if checkpoint is not None:
         _checkpoint(key, held, checkpoint)
+    told = commands.after_beat(held.job_id, held.id, beat, consumed, runners.actor(key))
     held = selectors.assignment(key.pk, name)
-    return Extended(held.lease_until, heartbeat_s(held.lease_ms / 1_000), beat.abort, held.checkpoint_number)
+    return Extended(held.lease_until, heartbeat_s(held.lease_ms / 1_000), beat.abort, held.checkpoint_number, told)
 
 
 def _start(key: Key, held: Assignment) -> None:

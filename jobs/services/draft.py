@@ -20,6 +20,7 @@ from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM, route
 from jobs.services import continuing, tenancy, words
 from jobs.services.words import Place
+from jobs.states import SingletonMode
 
 MS = 1_000
 
@@ -29,7 +30,8 @@ class Options:
     """What a caller may say beside type and input. Spans in seconds, `priority` -100 to 100 (higher first).
 
     `job_id` and `idempotency_key` make a repeat harmless; `target` supersedes older jobs of the same thing;
-    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never.
+    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `singleton` says
+    what becomes of active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14).
     """
 
     queue: str | None = None
@@ -39,6 +41,7 @@ class Options:
     job_id: str | None = None
     idempotency_key: str | None = None
     session_key: str | None = None
+    singleton: Any = None
     exclusive_group: str | None = None
     target: str | None = None
     delay_s: float | None = None
@@ -83,6 +86,10 @@ def as_sent(request: Request) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return clock.jsonable(value)
+    if isinstance(value, SingletonMode):
+        return value.value
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, RetryPolicy):
         return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
                 "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}
@@ -106,6 +113,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
     text = definition.input.normal(request.input)
     given = json.loads(text) if definition.reads_input else {}
     spans = definition.spans(given, agent=options.agent, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
+    session_key, singleton = words.singleton(options.session_key, options.singleton)
     row: dict[str, Any] = {
         **_template(definition), "id": str(uuid7()), "workspace_id": spot.workspace_id, "tenant_id": spot.tenant_id,
         "queue": words.queue(options.queue, definition.queue), "worker_group": _group(definition, options.agent),
@@ -114,7 +122,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "fingerprint": fingerprint, "normal_hash": _normal_hash(request, door, text),
         "external_id": words.external_id(options.job_id),
         "idempotency_key": words.key(options.idempotency_key, "idempotency_key"),
-        "session_key": words.key(options.session_key, "session_key"), "singleton": "allow",
+        "session_key": session_key, "singleton": singleton.value,
         "exclusive_group": words.key(options.exclusive_group, "exclusive_group"),
         "target_id": None, "generation": None, "held": None,
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),

@@ -164,6 +164,15 @@ def _failed(body: dict[str, Any], attempt: str) -> str:
     return _back(f"{attempt} failed with {body.get('code') or body.get('reason')}", body)
 
 
+_COMMANDS = {"steer": "a steer", "follow_up": "a follow-up", "abort": "an abort"}
+
+
+def _count(body: dict[str, Any]) -> str:
+    """How many commands were consumed."""
+    count = len(body.get("commands", ()))
+    return "a command" if count == 1 else f"{count} commands"
+
+
 _TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.ENQUEUED: lambda b, a: f"enqueued as {b.get('type')}{_by(b)} (origin {b.get('origin')}){_when(b)}",
     Kind.LEASED: lambda b, a: f"{a} claimed{_by(b)}",
@@ -174,8 +183,8 @@ _TOLD: dict[str, Callable[[dict[str, Any], str], str]] = {
     Kind.FAILED: _failed,
     Kind.CANCELLED: lambda b, a: f"cancelled{_by(b)} ({b.get('reason')})",
     Kind.LEASE_EXPIRED: lambda b, a: _back(f"the lease of {a} ran out: its holder was not heard of", b),
-    Kind.COMMAND: lambda b, a: f"a {b.get('command', 'command')} was sent{_by(b)}",
-    Kind.CONSUMED: lambda b, a: f"{a} read a command",
+    Kind.COMMAND: lambda b, a: f"{_COMMANDS.get(str(b.get('command')), 'a command')} was sent{_by(b)}{_why(b)}",
+    Kind.CONSUMED: lambda b, a: f"{a} dealt with {_count(b)}",
     Kind.RELEASED: lambda b, a: _back(f"{a} gave the job back", b),
     Kind.INTERRUPTED: lambda b, a: _back(f"{a} was interrupted ({b.get('code') or b.get('reason')})", b),
     Kind.PAUSED: lambda b, a: f"paused{_by(b)} ({b.get('reason')})",

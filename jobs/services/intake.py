@@ -13,12 +13,12 @@ from asgiref.sync import sync_to_async
 
 from jobs import codecs, failpoints
 from jobs.conf import conf, registry
-from jobs.errors import Conflict, Invalid, Refused
+from jobs.errors import Conflict, Invalid, KeyReused
 from jobs.routing import UNROUTED
-from jobs.services import words
+from jobs.services import singletons, words
 from jobs.services.draft import Door, Options, Request, as_sent, body, normal_hash, row_of
 from jobs.services.words import Place
-from jobs.states import Verb
+from jobs.states import SingletonMode, Verb
 from jobs.store import admission, lookup
 from jobs.store import enqueue as store
 from jobs.store.moves import apply
@@ -29,12 +29,6 @@ BATCH = 1_000
 __all__ = ["Door", "Enqueued", "Options", "Request", "aenqueue", "enqueue", "enqueue_many"]
 
 
-class KeyReused(Refused):
-    """This key already names another request."""
-
-    code = "idempotency_key_reused"
-
-
 class KeyMismatch(Conflict):
     """The job_id and the idempotency key belong to two different jobs."""
 
@@ -43,10 +37,14 @@ class KeyMismatch(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The answer: the job's id, whether an earlier request had already made it, and what the caller should know."""
+    """The answer: the job's id, whether an earlier request had already made it, and what the caller should know.
+
+    `steered`: no job was made; the newest active one of the session key got the input as a command (A16).
+    """
 
     id: str
     repeated: bool = False
+    steered: bool = False
     warnings: tuple[dict[str, str], ...] = ()
 
 
@@ -74,35 +72,53 @@ aenqueue = sync_to_async(enqueue)
 
 
 def enqueue_many(requests: Iterable[Request], *, door: Door = PYTHON) -> list[Enqueued]:
-    """Enqueue all or none; requests with a target go one by one, the others in one insert a thousand (E3)."""
+    """Enqueue all or none; those with a target or a singleton go one by one, others in one insert a thousand (E3)."""
     requests = list(requests)
     answers: list[Enqueued] = []
     # A later request may be refused when an earlier one is written already: the savepoint takes all of them back.
     with joining(savepoint=len(requests) > 1):
-        _lock_targets([r for r in requests if r.options.target is not None])
+        _lock_ahead([r for r in requests if _goes_alone(r.options)])
         for batch in _batches(requests):
             answers += _Intake(batch, door).run()
     return answers
 
 
-def _lock_targets(targeted: Sequence[Request]) -> None:
-    """Several targets in one transaction: all of them first, then all their jobs, as everybody locks (DESIGN 4)."""
-    if len(targeted) < 2:
+def _goes_alone(options: Options) -> bool:
+    """Whether it has an effect on other jobs, which the next request of its batch must see."""
+    return options.target is not None or _session(options) is not None
+
+
+def _session(options: Options) -> str | None:
+    """The session key that this request acts on."""
+    if options.singleton is None:
+        return None
+    key, mode = words.singleton(options.session_key, options.singleton)
+    return None if mode is SingletonMode.ALLOW else key
+
+
+def _lock_ahead(requests: Sequence[Request]) -> None:
+    """Several in one transaction: all session keys first, then targets, then all their jobs (DESIGN 4)."""
+    if len(requests) < 2:
         return
-    for request in targeted:
+    for request in requests:
         words.check_place(request.options.workspace, request.options.tenant)
-        words.target(str(request.options.target))
-    spots = {at: words.place(*at) for at in {(r.options.workspace, r.options.tenant) for r in targeted}}
-    found = [(spots[r.options.workspace, r.options.tenant].tenant_id, f"{r.type}:{r.options.target}") for r in targeted]
-    # A tenant that is not there yet has no targets, and its first job makes both.
-    if known := [(tenant, key) for tenant, key in found if tenant]:
-        lookup.lock_targets(known)
+        if request.options.target is not None:
+            words.target(request.options.target)
+    spots = {at: words.place(*at) for at in {(r.options.workspace, r.options.tenant) for r in requests}}
+    placed = [(spots[r.options.workspace, r.options.tenant].tenant_id, r) for r in requests]
+    # A tenant that is not there yet has neither jobs nor targets; its first job makes it.
+    sessions = [(tenant, key) for tenant, r in placed if tenant and (key := _session(r.options)) is not None]
+    targets = [(tenant, f"{r.type}:{r.options.target}") for tenant, r in placed
+               if tenant and r.options.target is not None]
+    if sessions:
+        singletons.lock(sessions)
+    lookup.lock_active(lookup.lock_targets(targets), sessions)
 
 
 def _batches(requests: Sequence[Request]) -> Iterable[list[Request]]:
     batch: list[Request] = []
     for request in requests:
-        if request.options.target is not None:
+        if _goes_alone(request.options):
             if batch:
                 yield batch
             yield [request]
@@ -153,9 +169,8 @@ class _Intake:
         if left:
             rows = [row_of(self.requests[n], spots[n], self.door, prints[n]) for n in left]
             self._make_tenants(left, spots, rows)
-            target = self.requests[0].options.target is not None
-            if target:
-                return [self._targeted(rows[0], spots[0], prints[0])]
+            if _goes_alone(self.requests[0].options):
+                return [self._alone(rows[0], spots[0], prints[0])]
             answers |= self._insert(left, rows, spots, prints)
         return [answers[n] for n in range(len(self.requests))]
 
@@ -202,8 +217,8 @@ class _Intake:
         by_job_id = request.options.job_id is not None and hit.external_id == request.options.job_id
         # An explicit job_id returns its job unchanged, even with another payload (A18).
         if not by_job_id and hit.fingerprint != fingerprint and not self._same_normal_form(request, hit):
-            raise KeyReused("This idempotency key already names another request.", field="idempotency_key")
-        return Enqueued(hit.id, repeated=True)
+            raise KeyReused()
+        return Enqueued(hit.id, repeated=True, steered=hit.command is not None)
 
     def _same_normal_form(self, request: Request, hit: lookup.Hit) -> bool:
         """In-process doors compare what was asked, with the input in normal form under the stored version (B15, E6)."""
@@ -215,30 +230,44 @@ class _Intake:
         except Invalid:
             return False
 
-    def _targeted(self, row: dict[str, Any], spot: Place, fingerprint: bytes) -> Enqueued:
-        """Steps 2 to 7 for a request with a target, undone where a twin made the job meanwhile (B16)."""
+    def _alone(self, row: dict[str, Any], spot: Place, fingerprint: bytes) -> Enqueued:
+        """A request that acts on other jobs, undone where a twin made the job meanwhile (B16, E3)."""
         try:
             with joining(savepoint=True):
-                answer = self._supersede(row, spot, fingerprint)
+                answer = self._in_order(row, spot, fingerprint)
                 if answer.repeated:
                     raise _Twin(answer)
         except _Twin as twin:
             answer = twin.answer
         return answer
 
-    def _supersede(self, row: dict[str, Any], spot: Place, fingerprint: bytes) -> Enqueued:
-        """A newer generation ends the active jobs of the older ones, then the insert."""
+    def _in_order(self, row: dict[str, Any], spot: Place, fingerprint: bytes) -> Enqueued:
+        """Steps 2 to 7: locks, the same look-up again, recovery, singleton, target, insert."""
         request = self.requests[0]
-        target = lookup.lock_target(spot.tenant_id, f"{request.type}:{request.options.target}")
+        key, target = _session(request.options), None
+        if key is not None:
+            singletons.lock([(spot.tenant_id, key)])
+        if request.options.target is not None:
+            target = lookup.lock_target(spot.tenant_id, f"{request.type}:{request.options.target}")
         known = self._known([spot], [fingerprint])
         if known:
             return known[0]
+        if key is not None and target is not None:
+            lookup.lock_active([target], [(spot.tenant_id, key)])
+        if key is not None and (steered := singletons.act(row, self.door.by)) is not None:
+            failpoints.at("command.written")
+            return Enqueued(steered, steered=True)
+        if target is not None:
+            self._supersede(row, target)
+        return self._insert([0], [row], [spot], [fingerprint])[0]
+
+    def _supersede(self, row: dict[str, Any], target: int) -> None:
+        """A newer generation ends the active jobs of the older ones (B16)."""
         row["target_id"], row["generation"] = target, lookup.next_generation(target)
         older = lookup.active_of_target(target, row["generation"])
         apply([Move(id_, Verb.SUPERSEDE, by=self.door.by, reason="superseded", facts={"generation": row["generation"]})
                for id_ in older], release=False)
         row["body"] = body(row, self.door)
-        return self._insert([0], [row], [spot], [fingerprint])[0]
 
     def _insert(self, left: Sequence[int], rows: list[dict[str, Any]], spots: Sequence[Place],
                 prints: Sequence[bytes]) -> dict[int, Enqueued]:

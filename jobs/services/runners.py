@@ -17,9 +17,9 @@ from django.db import connection
 from jobs import clock, codecs, selectors
 from jobs.conf import conf, registry
 from jobs.diagnostics import snapshot
-from jobs.errors import Invalid, JobsError, Refused, StaleFence
+from jobs.errors import Conflict, Invalid, JobsError, Refused, StaleFence
 from jobs.models import Job, Key
-from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, storable
+from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, Stopped, storable
 from jobs.registry import Definition, nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
@@ -34,6 +34,12 @@ UNKNOWN_TYPE_US = 15_000_000
 US = 1_000_000
 # Turns go on from claim to claim of this process: a cursor of a request's own would always begin at the first tenant.
 _cursors: dict[tuple[int, int | None], dict[Pair, int]] = {}
+
+
+class NotAsked(Conflict):
+    """Nobody has asked this job to stop."""
+
+    code = "no_abort_pending"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +216,19 @@ def fail(key: Key, name: str, outcome: Failed, diagnostic: dict[str, Any] | None
     if diagnostic is not None:
         noted.note(held, snapshot(diagnostic, beneath="diagnostic."))
     return settle(key, held, outcome)
+
+
+def cancelled(key: Key, name: str) -> Settled:
+    """Settle as cancelled: the runner has stopped as it was asked to (A35, E5, E8). Durable.
+
+    Raises NotFound, StaleFence, and NotAsked: a runner that cannot go on releases or fails its job.
+    """
+    held = selectors.assignment(key.pk, name)
+    # Once asked, asked until the end: what is seen here stays true for the write.
+    beat = assignments.peek([held.id]).get(held.id)
+    if beat is not None and beat.abort is None:
+        raise NotAsked()
+    return settle(key, held, Stopped())
 
 
 def release(key: Key, name: str, *, delay_s: float | None = None, not_before: datetime | None = None) -> Settled:

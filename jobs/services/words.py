@@ -17,6 +17,7 @@ from jobs import clock
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
 from jobs.services import tenancy
+from jobs.states import SingletonMode
 from jobs.store import lookup
 
 KEY_LIMIT = 200
@@ -116,6 +117,35 @@ def key(value: str | None, field: str) -> str | None:
     if value is not None and (not isinstance(value, str) or not _PRINTABLE.match(value)):
         raise Invalid(f"must be 1 to {KEY_LIMIT} printable ASCII characters", field=field, code=f"invalid_{field}")
     return value
+
+
+def singleton(session_key: str | None, said: Any) -> tuple[str | None, SingletonMode]:
+    """The session key of a request, and what its enqueue does with the active jobs of that key (A14).
+
+    `said` is a mode, or `{"key": ..., "mode": ...}`: the key may stand in either place, and must agree in both.
+    """
+    name, mode = key(session_key, "session_key"), said
+    if isinstance(said, dict):
+        if unknown := said.keys() - {"key", "mode"}:
+            raise Invalid("is no field here; known are key and mode", field=f"singleton.{min(map(str, unknown))}",
+                          code="unknown_field")
+        inner, mode = said.get("key"), said.get("mode")
+        if inner is not None and (not isinstance(inner, str) or not _PRINTABLE.match(inner)):
+            raise Invalid(f"must be 1 to {KEY_LIMIT} printable ASCII characters", field="singleton.key",
+                          code="invalid_session_key")
+        if name is not None and inner is not None and name != inner:
+            raise Invalid("session_key and singleton.key name different keys.", field="singleton.key",
+                          code="session_key_mismatch")
+        name = inner if name is None else name
+    if mode is None:
+        return name, SingletonMode.ALLOW
+    if not isinstance(mode, str) or mode not in list(SingletonMode):
+        raise Invalid(f"is one of {', '.join(SingletonMode)}", code="unknown_singleton_mode",
+                      field="singleton.mode" if isinstance(said, dict) else "singleton")
+    if mode != SingletonMode.ALLOW and name is None:
+        raise Invalid(f"A singleton of mode {mode} needs a session key.", field="session_key",
+                      code="missing_session_key")
+    return name, SingletonMode(mode)
 
 
 def agent(value: str) -> str:

@@ -2,7 +2,7 @@
 
 Lock order, for every transaction (a batch of a bulk answer or an erasure first tries an advisory lock of its own):
 
-1. the advisory lock of a session key,
+1. the advisory locks of session keys, sorted,
 2. the Target, and the Owner: claims share it without waiting, who changes it waits for them,
 3. all affected Jobs, by id,
 4. their Attempts,

@@ -49,6 +49,7 @@ _LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * i
 # Jobs before attempts, as everybody locks; the attempt's lock keeps a late heartbeat from renewing under us.
 _LOCK_JOBS = (f"SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')})"
               " ORDER BY id FOR NO KEY UPDATE SKIP LOCKED")
+_WAIT_FOR_JOBS = _LOCK_JOBS.removesuffix(" SKIP LOCKED")
 _LOCK_LAPSED = """SELECT job_id::text, id::text FROM jobs_attempt WHERE id = ANY({ids}) AND job_id = ANY({jobs})
     AND ended_at IS NULL AND lease_until < jobs_now() - {grace} * interval '1 microsecond'
     FOR NO KEY UPDATE SKIP LOCKED"""
@@ -91,9 +92,13 @@ def overtime(found: Sequence[tuple[str, str]]) -> list[tuple[str, str, Overtime]
     return [(job, attempt, over) for job, attempt, now, *bounds in bounded if (over := Bounds(*bounds).over(now))]
 
 
-def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[moves.Answer]:
-    """End these attempts, as far as they are still lapsed when locked (C35, E4)."""
-    mine = unlocked([job for job, _ in found])
+def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False) -> list[moves.Answer]:
+    """End these attempts, as far as they are still lapsed when locked (C35, E4).
+
+    The loop skips what others hold. `joining` waits for them, and leaves to a duty what the attempts held (DESIGN 4).
+    """
+    jobs = [job for job, _ in found]
+    mine = {r[0] for r in rows(_WAIT_FOR_JOBS, [packed(jobs)])} if joining else unlocked(jobs)
     if not mine:
         return []
     sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
@@ -101,7 +106,7 @@ def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str) -> list[move
     if not late:
         return []
     failpoints.at("recovery.found")
-    answers = moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late])
+    answers = moves.apply([Move(job, Verb.LAPSE, by=by, fence=attempt) for job, attempt in late], release=not joining)
     failpoints.at("recovery.written")
     return answers
 
@@ -176,6 +181,11 @@ def unlocked(job_ids: Sequence[str]) -> set[str]:
     return {r[0] for r in rows(_LOCK_JOBS, [packed(job_ids)])}
 
 
+Beat = tuple[str, str | None, bool]  # the job's state, why an abort is pending, whether commands are unread
+
+# No EXISTS, which the planner may answer by reading all that is unread anywhere.
+_HAS_UNREAD = """coalesce((SELECT true FROM jobs_command c
+        WHERE c.job_id = job.id AND c.consumed_at IS NULL AND c.kind <> 'abort' LIMIT 1), false)"""
 _EXTEND = """WITH live AS MATERIALIZED (
         SELECT a.id, a.job_id FROM jobs_attempt a WHERE a.id = ANY({ids}) AND a.ended_at IS NULL),
     mine AS MATERIALIZED (SELECT a.id FROM jobs_attempt a WHERE a.id IN (SELECT id FROM live) AND a.ended_at IS NULL
@@ -186,29 +196,31 @@ _EXTEND = """WITH live AS MATERIALIZED (
             AND {believed}
         RETURNING a.id, a.lease_until)
     SELECT live.id::text, job.state, job.abort_reason, beat.lease_until,
-        NOT job.strict_lease AND job.credential = 'none' OR beat.id IS NOT NULL OR mine.id IS NULL
+        NOT job.strict_lease AND job.credential = 'none' OR beat.id IS NOT NULL OR mine.id IS NULL, {unread}
     FROM live JOIN jobs_job job ON job.id = live.job_id LEFT JOIN beat ON beat.id = live.id
         LEFT JOIN mine ON mine.id = live.id"""
 
 
-def extend(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Renew these leases; for each attempt that is still live: its job's state and a pending abort's reason (A45, E8).
+def extend(fences: Sequence[str]) -> dict[str, Beat]:
+    """Renew these leases; what there is to know of each attempt that is still live (A45, E8).
 
     Touches attempts alone and skips locked ones: whoever holds one is ending or renewing it at this moment.
     """
-    found = rows(_EXTEND.format(ids=array("uuid"), believed=BELIEVED.format(fence="a.id")), [packed(fences)])
-    return {id_: (state, abort) for id_, state, abort, _, believed in found if believed}
+    found = rows(_EXTEND.format(ids=array("uuid"), believed=BELIEVED.format(fence="a.id"), unread=_HAS_UNREAD),
+                 [packed(fences)])
+    return {id_: (state, abort, unread) for id_, state, abort, _, believed, unread in found if believed}
 
 
-_PEEK = f"""SELECT a.id::text, job.state, job.abort_reason FROM jobs_attempt a JOIN jobs_job job ON job.id = a.job_id
+_PEEK = f"""SELECT a.id::text, job.state, job.abort_reason, {_HAS_UNREAD}
+    FROM jobs_attempt a JOIN jobs_job job ON job.id = a.job_id
     WHERE a.id = ANY({array('uuid')}) AND a.ended_at IS NULL"""
 _OF_WORKER = f"""SELECT job_id::text, id::text FROM jobs_attempt WHERE ended_at IS NULL AND worker_id = %s
     AND NOT id = ANY({array('uuid')})"""
 
 
-def peek(fences: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+def peek(fences: Sequence[str]) -> dict[str, Beat]:
     """What `extend` would answer, without renewing anything."""
-    return {id_: (state, abort) for id_, state, abort in rows(_PEEK, [packed(fences)])}
+    return {id_: (state, abort, unread) for id_, state, abort, unread in rows(_PEEK, [packed(fences)])}
 
 
 def live_of_worker(worker_id: str, known: Sequence[str]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from jobs.store.sql import array, packed, rows, run
 
 
 class Hit(NamedTuple):
-    """A job that a key already names."""
+    """A job that a key already names; `command`: the key is that of a command to it, an enqueue's that it became."""
 
     id: str
     external_id: str | None
@@ -18,25 +18,32 @@ class Hit(NamedTuple):
     type: str
     version: int
     normal_hash: bytes | None
+    command: str | None = None
 
 
 _HITS = f"""SELECT u.n, job.id::text, job.external_id, job.idempotency_key, job.fingerprint, job.type, job.version,
-        job.normal_hash
+        job.normal_hash, NULL::text
     FROM unnest({array('bigint')}, {array('text')}) WITH ORDINALITY u(tenant_id, name, n) JOIN jobs_job job
-    ON job.tenant_id = u.tenant_id AND job.{{column}} = u.name"""
+    ON job.tenant_id = u.tenant_id AND job.{{column}} = u.name
+    UNION ALL SELECT u.n, c.job_id::text, c.external_id, c.idempotency_key, c.fingerprint, '', 0, NULL::bytea,
+        c.id::text
+    FROM unnest({array('bigint')}, {array('text')}) WITH ORDINALITY u(tenant_id, name, n) JOIN jobs_command c
+    ON c.tenant_id = u.tenant_id AND c.{{column}} = u.name"""
 
 
 def by_keys(keys: Sequence[tuple[int, str | None, str | None]]) -> list[list[Hit]]:
-    """For each (tenant, job_id, idempotency key): the jobs that they already name."""
+    """For each (tenant, job_id, idempotency key): the jobs that they already name, as their own or a command's (E3)."""
     found: list[list[Hit]] = [[] for _ in keys]
     for column, position in (("external_id", 1), ("idempotency_key", 2)):
         asked = [(n, k[0], k[position]) for n, k in enumerate(keys) if k[position] is not None]
         if not asked:
             continue
         sql = _HITS.format(column=column)
-        for place, *hit in rows(sql, [packed([a[1] for a in asked]), packed([a[2] for a in asked])]):
+        names = [packed([a[1] for a in asked]), packed([a[2] for a in asked])]
+        for place, *hit in rows(sql, names * 2):
             normal = None if hit[6] is None else bytes(hit[6])
-            found[asked[place - 1][0]].append(Hit(hit[0], hit[1], hit[2], bytes(hit[3]), hit[4], hit[5], normal))
+            found[asked[place - 1][0]].append(
+                Hit(hit[0], hit[1], hit[2], bytes(hit[3]), hit[4], hit[5], normal, hit[7]))
     return found
 
 
@@ -54,17 +61,26 @@ _MAKE_TARGETS = f"""INSERT INTO jobs_target (tenant_id, key, generation, created
 # These wait, as every enqueue for a target does, but in one order for all of a batch.
 _LOCK_TARGETS = f"""SELECT t.id FROM jobs_target t JOIN unnest({array('bigint')}, {array('text')}) u(tenant_id, key)
     ON t.tenant_id = u.tenant_id AND t.key = u.key ORDER BY t.tenant_id, t.key FOR NO KEY UPDATE OF t"""
-_LOCK_THEIRS = f"""SELECT 1 FROM jobs_job WHERE target_id = ANY({array('bigint')}) AND ended_at IS NULL
+_LOCK_ACTIVE = f"""SELECT 1 FROM jobs_job WHERE id IN (
+        SELECT id FROM jobs_job WHERE target_id = ANY({array('bigint')}) AND ended_at IS NULL
+        UNION ALL SELECT job.id FROM unnest({array('bigint')}, {array('text')}) u(tenant_id, name) JOIN jobs_job job
+            ON job.tenant_id = u.tenant_id AND job.session_key = u.name WHERE job.ended_at IS NULL)
     ORDER BY id FOR NO KEY UPDATE"""
 
 
-def lock_targets(targets: Sequence[tuple[int, str]]) -> None:
-    """Lock these targets, then all their active jobs by id, before a batch supersedes them one target after another."""
+def lock_targets(targets: Sequence[tuple[int, str]]) -> list[int]:
+    """Lock these targets, made if missing, in one order for everybody; their ids."""
+    if not targets:
+        return []
     distinct = sorted(set(targets))
     columns = [packed([t for t, _ in distinct]), packed([key for _, key in distinct])]
     run(_MAKE_TARGETS, columns)
-    ids = [r[0] for r in rows(_LOCK_TARGETS, columns)]
-    rows(_LOCK_THEIRS, [packed(ids)])
+    return [r[0] for r in rows(_LOCK_TARGETS, columns)]
+
+
+def lock_active(targets: Sequence[int], sessions: Sequence[tuple[int, str]]) -> None:
+    """Lock all active jobs of these targets and session keys by id, before they are ended one group after another."""
+    rows(_LOCK_ACTIVE, [packed(targets), packed([t for t, _ in sessions]), packed([key for _, key in sessions])])
 
 
 def next_generation(target_id: int) -> int:

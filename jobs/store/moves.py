@@ -18,7 +18,7 @@ from jobs.errors import JobNotFound, JobsError, StaleFence
 from jobs.outcomes import END_OF, Completed, Failed
 from jobs.receipts import Kind, body_text
 from jobs.states import State, Verb
-from jobs.store import admission
+from jobs.store import admission, commands
 from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change, Move, Row, completion, decide, refusal
@@ -91,6 +91,11 @@ def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
             except JobsError as error:
                 answers[n] = error
     _write(changes, answers, release)
+    # Only an end that takes a pending abort back names the column; a completion has not honoured it.
+    stopped = [(id_, change.row.attempt_id) for id_, (n, change) in changes.items()
+               if "abort_reason" in change.sets and isinstance(answers[n], Moved)]
+    if stopped:
+        commands.honour(stopped)
     _recognise_repeats(moves, answers)
     if again:
         for n, answer in zip(again, _apply([moves[n] for n in again], release), strict=True):

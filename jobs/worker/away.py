@@ -13,18 +13,20 @@ from jobs.worker.wire import Message
 class Away(Run):
     """The parent's side of a run whose handler is in a child: its time begins there, and its stop is sent there."""
 
-    __slots__ = ("tell",)
+    __slots__ = ("_is_out", "tell")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         super().__init__(job, definition, by)
-        self.tell: Callable[[str], None] | None = None
+        self.tell: Callable[[Message], None] | None = None
+        self._is_out = False
         self.until = None
 
     def handed_out(self) -> None:
         """A ready child has it: its time counts from now on."""
+        self._is_out = True
         self.begin_time()
 
-    def heard(self, message: Message) -> None:
+    def said(self, message: Message) -> None:
         """What its child says of it."""
         if "log" in message:
             self.log(str(message["log"]))
@@ -42,4 +44,9 @@ class Away(Run):
         """Ask the handler to stop."""
         super().stop(reason)
         if (tell := self.tell) is not None:
-            tell(reason)
+            tell({"stop": reason})
+
+    def heard(self) -> None:
+        """Commands to this job are unread; one that no child has yet reads them when it begins."""
+        if self._is_out and (tell := self.tell) is not None:
+            tell({"heard": True})

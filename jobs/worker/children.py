@@ -88,7 +88,7 @@ class Children:
     def submit(self, live: Live, run: Away) -> None:
         """Run this attempt in the next child that is free."""
         self.start()
-        run.tell = lambda reason: self._ask(self._tell, live, {"stop": reason})
+        run.tell = lambda message: self._ask(self._tell, live, message)
         self._ask(self._waiting.append, live)
 
     def cancel(self, live: Live) -> None:
@@ -284,7 +284,7 @@ class Children:
         elif "begun" in message:
             child.begun = True
         elif child.live is not None and isinstance(child.live.run, Away):
-            child.live.run.heard(message)
+            child.live.run.said(message)
 
     def _read(self, child: Child, _: int) -> None:
         lines, over = child.printed()

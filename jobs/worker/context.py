@@ -13,9 +13,11 @@ from jobs.errors import Invalid, JobError
 from jobs.outcomes import Failed
 from jobs.redaction import masked
 from jobs.registry import Definition
-from jobs.services import overtime, progress
+from jobs.services import commands, overtime, progress
 from jobs.services.assignments import Claimed
+from jobs.services.commands import Command
 from jobs.worker import tenants
+from jobs.worker.inbox import Inbox
 from jobs.worker.lines import Lines
 
 # Lazily made events are made by one thread only; again by the same one, since what the collector ends may log.
@@ -36,8 +38,8 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_credential", "_job", "_staged", "_stop", "definition", "lines", "masks", "noted", "over",
-                 "publishing", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_credential", "_inbox", "_job", "_staged", "_stop", "definition", "lines", "masks", "noted",
+                 "over", "publishing", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
@@ -46,6 +48,7 @@ class Run:
         self._credential: Any = None
         # What must not be kept of it.
         self.masks: tuple[str, ...] = ()
+        self._inbox: Inbox | None = None
         self.definition = definition
         # The log lines so far, if there are any.
         self.lines: Lines | None = None
@@ -163,6 +166,13 @@ class Run:
             self.stop_reason = reason
         if self._stop is not None:
             self._stop.set()
+        if self._inbox is not None:
+            self._inbox.ring()
+
+    def heard(self) -> None:
+        """Called by the worker: commands to this job are unread."""
+        if self._inbox is not None:
+            self._inbox.ring()
 
     def begin_time(self) -> None:
         """From now on the attempt's time runs: its timeout or its duration, whichever ends first (E8)."""
@@ -229,6 +239,32 @@ class Run:
             raise Invalid("The checkpoint holds the owner's credential.", field="checkpoint",
                           code="secret_in_checkpoint")
         return progress.next_checkpoint(self._job.id, self._job.fence, value, self._by)
+
+    def commands(self, wait_s: float = 0) -> list[Command]:
+        """The commands to this job that are new to this attempt, the oldest first, waiting up to `wait_s` for one (A6).
+
+        Each is handed out once an attempt, and again to the next one until it is consumed: say so by `consume` when it
+        is dealt with, so that none is lost with its reader. An abort is none of them: it asks to stop (`stopping`).
+        """
+        return self._opened().wait(wait_s)
+
+    async def acommands(self, wait_s: float = 0) -> list[Command]:
+        """`commands` for a handler on the loop."""
+        return await self._opened().wait_async(wait_s)
+
+    def _opened(self) -> Inbox:
+        with _making:
+            if self._inbox is None:
+                self._inbox = Inbox(self._job.id, self._job.fence, lambda: self.stopping)
+        return self._inbox
+
+    def consume(self, *read: Command | str) -> int:
+        """These commands are dealt with: a receipt says so, and no later attempt gets them. How many were unread (E12).
+
+        Commits by itself. Raises StaleFence where the claim is gone, Invalid for what is no command to this job.
+        """
+        ids = [command if isinstance(command, str) else command.id for command in read]
+        return commands.consume(self._job.id, self._job.fence, ids, self._by)
 
     @property
     def last_checkpoint(self) -> Any:

@@ -43,6 +43,7 @@ class Heartbeats(threading.Thread):
         self._beats: dict[str, float] = {}
         self._failures = 0
         self._peeked = 0.0
+        self._young: list[Live] = []
 
     def hurry(self, fences: Iterable[str]) -> None:
         """Renew these with the next tick: much of their lease had passed before they could begin."""
@@ -88,6 +89,10 @@ class Heartbeats(threading.Thread):
         now = clock.monotonic()
         live = list(self._slots.live.values())
         self._renew(live, now)
+        if self._young and now > self._peeked + YOUNG_S:
+            # Too young at the last look, and still there: what was said then may have been said of them.
+            young, self._young = [x for x in self._young if not x.ended], []
+            self._look(young)
         self._first([x for x in live if now >= x.first_at and not x.ended], now)
         if self._row.due():
             workers.seen(self._worker_id, len(live))
@@ -120,7 +125,11 @@ class Heartbeats(threading.Thread):
 
     def _peek(self) -> None:
         self._peeked = clock.monotonic()
-        live = [x for x in list(self._slots.live.values()) if self._peeked - x.begun > YOUNG_S]
+        live = list(self._slots.live.values())
+        self._young = [x for x in live if self._peeked - x.begun <= YOUNG_S]
+        self._look([x for x in live if self._peeked - x.begun > YOUNG_S])
+
+    def _look(self, live: list[Live]) -> None:
         if live:
             self._apply(live, assignments.peek([x.job.fence for x in live]))
 
@@ -132,5 +141,8 @@ class Heartbeats(threading.Thread):
             if beat is None:
                 self._slots.stop(live, "claim_lost", Interrupted("claim_lost"))
                 self._on_void(live)
-            elif beat.abort is not None:
+                continue
+            if beat.abort is not None:
                 self._slots.stop(live, beat.abort, Stopped(beat.abort))
+            if beat.unread:
+                live.run.heard()

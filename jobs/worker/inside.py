@@ -165,6 +165,8 @@ class Inside:
             self._latest.cancel(self._loop)
         elif self._latest is not None and self._latest.run is not None and "stop" in message:
             self._latest.run.stop(message["stop"])
+        elif self._latest is not None and self._latest.run is not None and "heard" in message:
+            self._latest.run.heard()
 
     # -- running -----------------------------------------------------------------------------------------
 

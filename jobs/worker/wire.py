@@ -1,7 +1,7 @@
 """The words between a worker and its isolated children: one JSON object a line, bounded, never pickle.
 
-To the child: `hello`, `run`, `stop`, `cancel`. From it: `ready`, `begun`, `log` (a line to keep), `said` (a record to
-write), `diagnostic`, `publishing`, `settled`, `masks` (what to leave out of what is kept), `end`.
+To the child: `hello`, `run`, `stop`, `cancel`, `heard` (commands are unread). From it: `ready`, `begun`, `log` (a line
+to keep), `said` (a record to write), `diagnostic`, `publishing`, `settled`, `masks` (what to leave out), `end`.
 """
 
 from __future__ import annotations

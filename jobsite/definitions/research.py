@@ -34,7 +34,7 @@ STAGE_CREDITS: Final = 30
 RETRY: Final = RetryPolicy(max_attempts=3, base_delay_s=1, max_delay_s=300)
 
 
-def definitions(on: Switches, credential: Any = "none") -> list[Definition]:
+def definitions(on: Switches, credential: Any = "owner") -> list[Definition]:
     """The three under these flags, run with nobody's credential or with that of the tenant's `owner`."""
     family: dict[str, Any] = {
         "worker_group": GROUP, "credential": credential, "strict_lease": True, "lapse_counts": False,
@@ -61,4 +61,4 @@ def definitions(on: Switches, credential: Any = "none") -> list[Definition]:
             subject=lambda asked: asked["offer_id"])]
 
 
-DEFINITIONS = definitions(switches(), said().get("CREDENTIAL", "none"))
+DEFINITIONS = definitions(switches(), said().get("CREDENTIAL", "owner"))

@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from jobs.conf import conf
-from jobs.errors import Conflict, Invalid, JobError, NotFound, Refused
+from jobs.errors import Conflict, Invalid, JobError, KeyReused, NotFound, Refused
 from jobs.models import Job
 from jobs.registry import Ended
 from jobs.services import cancellation, intake
@@ -160,7 +160,7 @@ def ask_answer(evidence: Job) -> Job | None:
         "snapshot": {"document": question.document, "source_hash": parent.hash,
                      "text": parent.text.replace("\0", "\ufffd")[:MAX_DOCUMENT]}}
     # Somebody may have asked at the same moment, and the document have changed between us: theirs is the job.
-    with contextlib.suppress(intake.KeyReused):
+    with contextlib.suppress(KeyReused):
         intake.enqueue(ANSWER, given, door=DOOR, target=question.target, tenant=question.tenant,
                        idempotency_key=answer_key(evidence))
     return answer_of(evidence)

@@ -34,6 +34,16 @@ def cancel(job_id: str) -> None:
     _say(state=cancellation.cancel(job_id, by="user:crash").state)
 
 
+def steer(job_id: str) -> None:
+    """Send it a steer under a key; however often, there is one."""
+    from jobs.models import Command
+    from jobs.services import commands
+
+    sent = commands.steer(job_id, {"to": "left"}, by="user:crash", idempotency_key=job_id)
+    assert Command.objects.filter(job_id=job_id).count() == 1
+    _say(command=sent.command)
+
+
 def requeue(job_id: str) -> None:
     """Requeue its dead letter."""
     from jobs.models import DeadLetter
@@ -142,8 +152,8 @@ def _settled(name: str) -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    "enqueue": enqueue, "cancel": cancel, "requeue": requeue, "bulk": bulk, "redact": redact, "erase": erase,
-    "recover": recover, "promote": promote, "serve": serve}
+    "enqueue": enqueue, "cancel": cancel, "steer": steer, "requeue": requeue, "bulk": bulk, "redact": redact,
+    "erase": erase, "recover": recover, "promote": promote, "serve": serve}
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from django.contrib.auth.models import Group
 from jobs import JobError, RetryPolicy, failpoints, job
 from jobs.registry import external
 from jobs.schemas import Opaque
+from tests.crash.grid import GROUPS
 from tests.crash.recorder import record
 
-GROUPS = 32
 SOON = RetryPolicy(max_attempts=5, base_delay_s=0.05, max_delay_s=0.05)
 # Longer than a second, so that the first heartbeat comes within.
 LONG_S = 1.6
@@ -76,6 +76,17 @@ def _group(n: int) -> list[Any]:
         _note(run, path, "end")
         return "done"
 
+    @job(f"obeying-{n}", **options)
+    def obeying(run: Any, path: str) -> str:
+        """Deals with what it is told; a command whose consumption was not committed is there again."""
+        from jobs.services import commands
+
+        _note(run, path, "start")
+        run.consume(*run.commands())
+        assert not commands.unread([run.job_id])
+        _note(run, path, "end")
+        return "done"
+
     @job(f"apart-{n}", worker_group=f"apart{n}", retry=SOON)
     def apart(run: Any, path: str) -> str:
         """In an isolated child."""
@@ -85,7 +96,7 @@ def _group(n: int) -> list[Any]:
         return "done"
 
     outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
-    return [quick, slow, publishing, atomic, told, apart, outside]
+    return [quick, slow, publishing, atomic, told, obeying, apart, outside]
 
 
 STORM: dict[str, Any] = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Worker groups, a cell's own each: at most so many cells at once.
+GROUPS = 40
 FAULTS = ("kill", "raise", "drop", "cut")
 ONCE = ("completed",)
 LAPSED = ("lapsed", "completed")
@@ -78,6 +80,10 @@ CELLS: list[Cell] = [
     *_each("cancel.written", "cancel", "quick",
            {"kill": "queued", "raise": "queued", "drop": "queued", "cut": "cancelled"}, outcomes=(), starts=(),
            state="cancelled"),
+    # --- somebody steers a job, and repeats it with its key: told once; its holder says that it has dealt with it ---
+    *_each("command.written", "steer", "quick", dict.fromkeys(FAULTS, "queued")),
+    *_worker("command.consumed", "obeying", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))},
+             drop=(FAILED, (1, 2)), cut=(FAILED, (1, 2))),
     *_each("requeue.written", "requeue", "quick",
            {"kill": "failed", "raise": "failed", "drop": "failed", "cut": "queued"}, outcomes=FAILED, starts=(2,)),
     # --- a bulk answer; another process carries it on, and what it counted is what it did ---

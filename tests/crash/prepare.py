@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import Group
 
 from jobs.outcomes import Failed
-from jobs.services import assignments, cancellation, intake, keys, settlement, tenancy
+from jobs.services import assignments, cancellation, commands, intake, keys, settlement, tenancy
 from jobs.services.assignments import Claimer
 from jobs.services.settlement import Report
 
@@ -20,6 +20,8 @@ def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
         cancellation.cancel(made, by="user:crash")
     if actor == "erase":
         cancellation.cancel(intake.enqueue(type_, input_, tenant=f"gone-{made}").id, by="user:crash")
+    if type_.startswith("obeying"):
+        commands.steer(made, {"to": "left"}, by="user:crash")
     if actor in ("recover", "requeue", "bulk"):
         by = f"worker:{uuid.uuid4()}"
         claimed = assignments.take(Claimer(pairs=[(group, "collect")], by=by), 1).jobs[0]

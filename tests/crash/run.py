@@ -23,8 +23,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from tests.crash.checker import check
-from tests.crash.definitions import GROUPS
-from tests.crash.grid import Cell
+from tests.crash.grid import GROUPS, Cell
 from tests.crash.recorder import recorded
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,12 +243,12 @@ class Batch:
 
     def _repeat(self) -> None:
         """Healthy processes: workers for everything, and every client says again what it is not sure of."""
-        unsure = [case for case in self.cases if case.cell.actor in ("enqueue", "cancel", "requeue", "bulk",
+        unsure = [case for case in self.cases if case.cell.actor in ("enqueue", "cancel", "steer", "requeue", "bulk",
                                                                                   "redact", "erase")]
         for case, actor in [(case, self._again(case)) for case in unsure]:
             actor.process.wait(PATIENCE_S)
             # What is requeued already has no open letter any more, and says so.
-            if actor.process.returncode != 0 and (case.cell.after != "queued" or case.cell.actor == "bulk"):
+            if actor.process.returncode != 0 and (case.cell.after != "queued" or case.cell.actor in ("bulk", "steer")):
                 self.faults.append(f"{case.name}: the repeat failed: {actor.errors.read_text()[-500:]}")
             for known in [*(case.actor.said() if case.actor else []), *actor.said()]:
                 self._known(case, known.get("id"))

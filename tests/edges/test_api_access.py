@@ -40,6 +40,8 @@ def test_no_key_and_every_dead_key_are_401_alike(api):
     ("POST", "/jobs/x/controls", "control"), ("POST", "/jobs/x/requeue", "dead_letters"),
     ("DELETE", "/jobs/x/dead-letter", "dead_letters"), ("POST", "/runtime/claim", "claim"),
     ("POST", "/assignments/x/extend", "claim"), ("POST", "/assignments/x/complete", "claim"),
+    ("POST", "/jobs/x/steer", "control"), ("POST", "/jobs/x/follow_up", "control"),
+    ("POST", "/jobs/x/abort", "control"), ("POST", "/assignments/x/cancelled", "claim"),
     ("POST", "/assignments/x/fail", "claim"), ("POST", "/assignments/x/release", "claim"),
 ])
 def test_each_method_needs_its_own_permission(api, method, path, needs):

@@ -93,12 +93,12 @@ def test_every_move_that_there_is_can_be_drawn():
 
 
 BUTTONS = {
-    State.QUEUED: {"cancel", "pause"}, State.LEASED: {"cancel", "pause"}, State.RUNNING: {"cancel", "pause"},
-    State.PAUSED: {"cancel", "resume"}, State.FAILED: {"requeue", "discard"}, State.COMPLETED: set(),
-    State.CANCELLED: set(), State.SUPERSEDED: set(),
+    State.QUEUED: {"cancel", "pause"}, State.LEASED: {"cancel", "abort", "pause"},
+    State.RUNNING: {"cancel", "abort", "pause"}, State.PAUSED: {"cancel", "resume"},
+    State.FAILED: {"requeue", "discard"}, State.COMPLETED: set(), State.CANCELLED: set(), State.SUPERSEDED: set(),
 }
-NEEDS = {"cancel": "cancel_job", "pause": "pause_job", "resume": "pause_job", "requeue": "requeue_job",
-         "discard": "discard_job"}
+NEEDS = {"cancel": "cancel_job", "abort": "cancel_job", "pause": "pause_job", "resume": "pause_job",
+         "requeue": "requeue_job", "discard": "discard_job"}
 
 
 @pytest.mark.parametrize("state", list(State))
@@ -122,7 +122,8 @@ def allow(user, *permissions):
     user.user_permissions.set(Permission.objects.filter(content_type__app_label="jobs", codename__in=permissions))
 
 
-AFTER = {"cancel": "cancelled", "pause": "paused", "resume": "queued", "requeue": "queued", "discard": "failed"}
+AFTER = {"cancel": "cancelled", "abort": "leased", "pause": "paused", "resume": "queued", "requeue": "queued",
+         "discard": "failed"}
 
 
 @pytest.mark.parametrize("verb", list(NEEDS))

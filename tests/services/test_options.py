@@ -11,7 +11,7 @@ from django.db import transaction
 
 from jobs import RetryPolicy
 from jobs.conf import conf
-from jobs.errors import Invalid
+from jobs.errors import Invalid, Refused
 from jobs.models import Job, Tenant
 from jobs.services import intake
 from tests.driver import Driver
@@ -142,6 +142,6 @@ def test_the_effective_policy_is_the_requests_then_the_definitions_then_the_site
 
 def test_a_disabled_definition_takes_no_new_jobs(driver: Driver) -> None:
     """B43, E7."""
-    with pytest.raises(intake.Refused) as refusal:
+    with pytest.raises(Refused) as refusal:
         driver.enqueue("disabled", {})
     assert refusal.value.reason_code == "definition_disabled"

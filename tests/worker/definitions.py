@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from jobs import JobError, RetryPolicy, job
@@ -299,3 +300,34 @@ def queries(run: Any, breaks: bool) -> int:
 def patient(run: Any, seconds: float) -> bool:
     """Waits, with the site's lease."""
     return bool(run.wait(seconds))
+
+
+@job("obeys", **ONCE)
+async def obeys(run: Any, path: str, count: int = 1) -> list[str]:
+    """Waits on the loop to be told something so often: what, and when it heard of it."""
+    trace(path, f"start {run.claims}")
+    read: list[str] = []
+    while len(read) < count:
+        for command in await run.acommands(30):
+            read.append(f"{command.kind} {command.payload['n']} {time.time()}")
+            await sync_to_async(run.consume)(command)
+        run.check()
+    return read
+
+
+def obey(run: Any, path: str, count: int) -> list[str]:
+    """The same where it may block."""
+    trace(path, f"start {run.claims}")
+    read: list[str] = []
+    while len(read) < count:
+        for command in run.commands(30):
+            read.append(f"{command.kind} {command.payload['n']} {time.time()}")
+            run.consume(command)
+        run.check()
+    return read
+
+
+@job("obeys-thread", **ONCE)
+def obeys_thread(run: Any, path: str, count: int = 1) -> list[str]:
+    """In a thread."""
+    return obey(run, path, count)

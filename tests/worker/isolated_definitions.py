@@ -21,7 +21,7 @@ from django.db import connection, transaction
 from jobs import RetryPolicy, job
 from jobs.errors import JobsError
 from tests.definitions import trace
-from tests.worker.definitions import misbehave, value
+from tests.worker.definitions import misbehave, obey, value
 
 QUICK = RetryPolicy(max_attempts=3, base_delay_s=1, max_delay_s=1)
 
@@ -381,3 +381,9 @@ def staged_apart(run: Any) -> int:
     if seen == 0:
         os._exit(1)
     return int(seen)
+
+
+@job("obeys-apart", retry=None)
+def obeys_apart(run: Any, path: str, count: int = 1) -> list[str]:
+    """Waits in a child to be told something."""
+    return obey(run, path, count)

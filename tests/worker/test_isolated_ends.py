@@ -9,10 +9,7 @@ import time
 import pytest
 
 from jobs.models import Artifact
-from jobs.receipts import Kind
-from jobs.services import cancellation
-from jobs.store.moves import Fact, record
-from jobs.store.sql import durable
+from jobs.services import cancellation, commands
 from tests.database import row_hash, rows
 from tests.worker.living import children, guard, in_group, is_alive
 from tests.worker.processes import until
@@ -87,9 +84,7 @@ def test_a_cancel_and_an_abort_reach_a_child(isolating, jobs, tmp_path, type_):
     until(lambda: told(cancelled, "stopped claim_lost"))
     job_id = jobs.add(type_, path=str(aborted))
     until(lambda: told(aborted, "start"))
-    said = {"by": "user:test", "command": "abort"}
-    fact = Fact(job_id, Kind.COMMAND, said, str(jobs.get(job_id).attempt_id), abort_reason="abort_requested")
-    durable(lambda: record([fact]))
+    commands.abort(job_id, by="user:test")
     until(lambda: told(aborted, "stopped abort_requested"))
     job = jobs.wait(job_id, "cancelled")
     assert (job.failures, jobs.outcomes(job_id)) == (0, ["cancelled"])

@@ -125,7 +125,7 @@ def test_a_wait_of_several_threads_of_a_handler_ends_for_all():
     """`run.wait` is safe from any thread of a handler (B26)."""
     for _ in range(50):
         run = Run.__new__(Run)
-        run._stop, run.stop_reason = None, None
+        run._stop, run._inbox, run.stop_reason = None, None, None
         threads = [threading.Thread(target=run.wait, args=[10]) for _ in range(4)]
         for thread in threads:
             thread.start()

@@ -7,10 +7,7 @@ import time
 import pytest
 
 from jobs.models import Artifact, DeadLetter
-from jobs.receipts import Kind
-from jobs.services import cancellation
-from jobs.store.moves import Fact, record
-from jobs.store.sql import durable
+from jobs.services import cancellation, commands
 from tests.database import row_hash
 from tests.worker.processes import until
 
@@ -113,10 +110,7 @@ def test_an_abort_is_honoured_as_cancelled_by_the_next_heartbeat_at_the_latest(w
     for type_, path in made.items():
         job_id = jobs.add(type_, path=str(path))
         until(path.exists)
-        fence = str(jobs.get(job_id).attempt_id)
-        said = {"by": "user:test", "command": "abort"}
-        abort = Fact(job_id, Kind.COMMAND, said, fence, abort_reason="abort_requested")
-        durable(lambda abort=abort: record([abort]))
+        commands.abort(job_id, by="user:test")
         reason, _ = stopped_at(path)
         assert reason == "abort_requested"
         job = jobs.wait(job_id, "cancelled")

@@ -9,7 +9,7 @@ import jobs.clock
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0009_paused")]
+    dependencies = [("jobs", "0011_owners")]
     operations = [
         migrations.AddField("tenant", "archived_by", models.CharField(max_length=200, null=True)),
         migrations.AddField("tenant", "archive_reason", models.CharField(max_length=512, null=True)),

@@ -8,7 +8,7 @@ import jobs.clock
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0009_paused")]
+    dependencies = [("jobs", "0010_normal_hash")]
     operations = [
         migrations.CreateModel(
             name="Owner",
