@@ -158,18 +158,27 @@ def check_chain(receipts: Iterable[Receipt], prev: bytes = ZERO, first: int = 1)
 
 
 def fold(receipts: Iterable[Receipt]) -> View | None:
-    """Replay a job's receipts in order. None for no job; events of an unknown job raise (A7 to A11, E14.4)."""
+    """Replay a job's receipts in order. None for no job (A7 to A11).
+
+    Raises BrokenHistory for an event of an unknown job (E14.4) and for what no writer of receipts writes.
+    """
     view: View | None = None
     for r in receipts:
-        kind, body = Kind(r.kind), json.loads(r.body)
-        if view is None:
-            if kind is Kind.ENQUEUED:
-                view = _born(r, body)
-                continue
-            if kind in IGNORED_WITHOUT_JOB:
-                continue
-            raise BrokenHistory(f"Invariant: no job for {r.job_id}")
+        try:
+            view = _folded(view, r)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise BrokenHistory(f"receipt {r.number}: nothing that we write ({error})", r.number) from error
+    return view
+
+
+def _folded(view: View | None, r: Receipt) -> View | None:
+    kind, body = Kind(r.kind), json.loads(r.body)
+    if view is not None:
         _note(view, r, kind, body)
+    elif kind is Kind.ENQUEUED:
+        view = _born(r, body)
+    elif kind not in IGNORED_WITHOUT_JOB:
+        raise BrokenHistory(f"Invariant: no job for {r.job_id}", r.number)
     return view
 
 

@@ -67,11 +67,12 @@ def _installed(*names: str) -> list[str]:
 INSTALLED_APPS = [
     # Before channels, which ships a `runworker` of its own.
     "jobs.apps.JobsConfig",
-    *_installed("daphne", "channels"),
+    *("jobsite.apps.DaphneConfig" for _ in _installed("daphne")),
+    *_installed("channels"),
     "pgtrigger",
     # From Django 6.1 on required by the check of a model with an array.
     "django.contrib.postgres",
-    "django.contrib.admin",
+    "jobsite.apps.AdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -7,6 +7,8 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from jobs import metrics
 
+admin.autodiscover()
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("api/", include("jobs.api.urls")),

@@ -52,6 +52,7 @@ def django_db_setup(request, django_test_environment, django_db_blocker, django_
     with django_db_blocker.unblock():
         made = setup_databases(verbosity=request.config.option.verbose, interactive=False, aliases=["default"],
                                serialized_aliases=[], keepdb=django_db_keepdb and not django_db_createdb)
+        db.do_not_wait_for_disks()
     yield
     if not django_db_keepdb:
         with django_db_blocker.unblock():

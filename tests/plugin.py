@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+# Hundreds of processes are started: they need not compile the same source again and again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("JOBS_DEFINITIONS", "jobsite.definitions,tests.definitions")
 os.environ.setdefault("DATABASE_POOL_MAX", "40")
 

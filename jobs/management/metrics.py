@@ -8,8 +8,6 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from jobs import metrics
-
 
 def metrics_arguments(parser: argparse.ArgumentParser) -> None:
     """The port and the address."""
@@ -23,6 +21,9 @@ def serve_metrics(options: dict[str, Any], *, gauges: bool) -> Callable[[], None
     """Serve if a port is given; what ends it. Raises CommandError where it cannot."""
     if options["metrics_port"] is None:
         return lambda: None
+    # Not before it is asked for: it loads what only scrapes and the console look at.
+    from jobs import metrics
+
     if not metrics.INSTALLED:
         raise CommandError("--metrics-port needs prometheus-client: install the extra `metrics`.")
     try:

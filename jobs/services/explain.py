@@ -14,11 +14,10 @@ from typing import Any
 from jobs import clock
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, ClaimLine, Job, Key, Owner, Receipt, Worker
-from jobs.receipts import BrokenHistory, Kind, check_chain, fold
-from jobs.receipts import Receipt as Fact
+from jobs.receipts import Kind
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.selectors import limit
-from jobs.services import attempt_logs, owners
+from jobs.services import attempt_logs, owners, verifying
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
 
@@ -74,16 +73,11 @@ def story(job: Job) -> Story:
 
 
 def _broken(job: Job, written: list[Receipt]) -> str | None:
-    told = [Fact(r.job_id, r.number, r.kind, clock.micros(r.at) or 0, r.body, bytes(r.hash)) for r in written]
-    try:
-        if check_chain(told) != bytes(job.head):
-            return "the last receipt is not the one that the job names"
-        view = fold(told)
-    except BrokenHistory as error:
-        return str(error)
+    if found := verifying.fault(job, written):
+        return str(found)
     if has_more(job):
         return f"there are receipts after number {job.number} that the job does not know of"
-    return None if view is not None and view.state == job.state else "the receipts tell another state than the row"
+    return None
 
 
 def has_more(job: Job) -> bool:

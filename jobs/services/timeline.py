@@ -12,9 +12,9 @@ from uuid import UUID
 
 from jobs import clock
 from jobs.models import Attempt, Job, Receipt, Worker
-from jobs.receipts import ZERO, BrokenHistory, check_chain, fold
+from jobs.receipts import ZERO, BrokenHistory, check_chain
 from jobs.receipts import Receipt as Fact
-from jobs.services import explain
+from jobs.services import explain, verifying
 from jobs.services.explain import Step
 
 FIRST, LAST, MORE = 50, 200, 200
@@ -109,10 +109,8 @@ def _check(job: Job, rows: list[Receipt], prev: bytes, first: int, last: int) ->
         raise BrokenHistory("the last receipt is not the one that the job names", last)
     if last == job.number and explain.has_more(job):
         raise BrokenHistory(f"there are receipts after number {last} that the job does not know of", last + 1)
-    if first == 1 and last == job.number:
-        view = fold(facts)
-        if view is None or view.state != job.state:
-            raise BrokenHistory("the receipts tell another state than the row", last)
+    if first == 1 and last == job.number and (found := verifying.fault(job, rows)):
+        raise BrokenHistory(found.said, found.number or last)
 
 
 def _told(job: Job, rows: list[Receipt]) -> list[Step]:

@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import ROOT, modules, text
 
 RULES = (
     "errors",
@@ -73,3 +73,20 @@ def test_an_unknown_export_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_of_ours"):
         _ = jobs.nothing_of_ours
     assert all(getattr(jobs, name) is not None for name in jobs.__all__)
+
+
+def test_a_worker_loads_no_server_no_admin_and_no_endpoint() -> None:
+    """A29: each role its own. What runs jobs starts hundreds of times a day, and as a child for many a job."""
+    there = imported_by("import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'jobsite.settings'\n"
+                        "import django; django.setup()\n"
+                        "import jobs.worker.inside, jobs.management.commands.runworker")
+    unwanted = ("twisted", "daphne.server", "autobahn", "rest_framework.views", "prometheus_client", "jobs.admin",
+                "jobs.pages", "jobs.api", "jobs.metrics", "jobs.consumers", "channels.layers")
+    assert not {name for name in there if name.startswith(unwanted)}
+
+
+def test_who_serves_the_web_runs_no_jobs() -> None:
+    """A29: the API, the pages, the admin and the sockets import nothing of the worker."""
+    edges = ("jobs/api/", "jobs/pages/", "jobs/admin/", "jobs/consumers.py", "jobs/health.py")
+    wrong = {path for path in modules() if path.startswith(edges) and "jobs.worker" in text(path)}
+    assert not wrong

@@ -241,7 +241,7 @@ def test_a_very_long_history_shows_its_beginning_and_its_end_and_the_rest_by_pag
     ("INSERT INTO jobs_receipt (job_id, number, kind, at, body, hash) SELECT job_id, number + 1, kind, at, body, hash"
      " FROM jobs_receipt WHERE number = 4", 5, "that the job does not know of"),
     ("UPDATE jobs_job SET head = '\\x00'", 4, "is not the one that the job names"),
-    ("UPDATE jobs_job SET state = 'cancelled', ended_at = jobs_now()", 4, "another state than the row"),
+    ("UPDATE jobs_job SET state = 'cancelled', ended_at = jobs_now()", 4, "differs in state"),
 ])
 def test_a_chain_that_does_not_hold_is_said_in_red_with_what_it_means(seen, driver, change, number, why):
     """E12: whatever somebody changed past the site, the page says where, what it means, and what to do."""

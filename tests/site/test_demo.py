@@ -167,12 +167,13 @@ def test_the_proof_finds_what_is_not_right(driver) -> None:
     """E12: a job that is missing, not completed, or differs from its receipts is named."""
     job_id, other = driver.enqueue("noop"), str(uuid.uuid4())
     found = proof.faults([job_id, other])
-    assert found == [f"job {job_id}: it is queued, not completed", f"job {other} is not there"]
+    assert sorted(found) == sorted([f"job {job_id}: it is queued, not completed", f"job {other}: it is not there"])
     driver.complete(driver.claim_one())
     assert proof.faults([job_id]) == []
     with connection.cursor() as cursor:
         cursor.execute("UPDATE jobs_job SET claims = 7 WHERE id = %s", [job_id])
-    assert proof.faults([job_id]) == [f"job {job_id}: receipts and row differ in claims"]
+    assert proof.faults([job_id]) == [
+        f"job {job_id}: fold differs in claims: the receipts say 1, the row says 7"]
 
 
 def test_a_name_of_a_file_cannot_command_the_terminal() -> None:

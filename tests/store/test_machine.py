@@ -1,8 +1,12 @@
-"""Random stories of a handful of jobs, told to the product and to a reference model; they must always agree."""
+"""Random stories of a handful of jobs, told to the product and to a reference model; they must always agree.
+
+`JOBSITE_LONG=1` tells 500 stories of 50 steps. A new verb is a rule of `Story` and what it does to a `Ref`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,33 +21,45 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from jobs import RetryPolicy
+from jobs import RetryPolicy, clock
 from jobs.errors import JobsError
 from jobs.models import DeadLetter, Job
 from jobs.receipts import Kind
+from jobs.services import intake, recovery
 from jobs.store.claim import Claimed
 from jobs.store.moves import Fact, Moved, record
 from jobs.store.sql import durable
 from tests import database as db
 from tests.driver import Driver, check
+from tests.races.threads import LONG
 
 COUNTED = ("state", "claims", "chain", "chain_claims", "failures", "lapses", "releases", "interruptions", "pauses")
-POLICY = RetryPolicy(max_attempts=3, base_delay_s=200, max_delay_s=400)
-LONG_S = 1_000
+# Time passes in steps, between which every wait of a retry and every lease ends; a deadline holds for one of them.
+STEP_S, DEADLINE_S, LATER_S = 1_000, 1_500, 200
+# What may be enqueued: type, policy, most attempts (None: never retried), most claims.
+KINDS: dict[str, tuple[str, Any, int | None, int | None]] = {
+    "retried": ("echo", RetryPolicy(max_attempts=3, base_delay_s=200, max_delay_s=400), 3, None),
+    "tried once": ("echo", RetryPolicy(max_attempts=1), 1, None),
+    "never retried": ("never-retried", None, None, None),
+    "bounded": ("bounded", RetryPolicy(max_attempts=9, base_delay_s=200, max_delay_s=400), 9, 3),
+}
+MAX_LAPSES = 10
 
 
 @dataclass
 class Ref:
-    """What a job must be, in the fewest words: the model that the product is compared with."""
+    """What a job must be by E1 and E4, in the fewest words: the model that the product is compared with."""
 
-    priority: int
-    target: str | None
+    max_attempts: int | None = 3
+    max_claims: int | None = None
+    deadline_s: int | None = None
     state: str = "queued"
     due: bool = True
     held: Any = None
     late: bool = False
     abort: bool = False
-    letter: bool = False
+    letter: str | None = None
+    deadline: int | None = None
     claims: int = 0
     chain: int = 1
     chain_claims: int = 0
@@ -57,38 +73,82 @@ class Ref:
         self.state, self.due, self.held, self.late = state, due, held, False
         self.abort = self.abort and held is not None
 
-    def claim(self, held: Any) -> None:
+    def claim(self, held: Any, now: int) -> None:
         self.claims, self.chain_claims = self.claims + 1, self.chain_claims + 1
+        if self.deadline_s is not None and self.chain_claims == 1:
+            self.deadline = now + self.deadline_s
         self.to("leased", held=held)
 
     def back(self, counter: str, to: str = "queued") -> None:
-        """A release, an interruption or a pause: uncounted, unless an abort is pending."""
+        """A release, an interruption or a pause: no failure, and the end where an abort is pending."""
         setattr(self, counter, getattr(self, counter) + 1)
         self.to("cancelled" if self.abort else to)
 
-    def fail(self, final: bool) -> None:
+    def interrupt(self, now: int) -> None:
+        """Past the deadline nothing may start it again (C21)."""
+        was_past = self.is_past(now) and not self.abort
+        self.back("interruptions")
+        if was_past:
+            self.end("deadline_exceeded")
+
+    def may_release(self, now: int) -> bool:
+        """Only before the deadline (C32); who is asked to stop may."""
+        return self.abort or not self.is_past(now)
+
+    def fail(self, final: bool, now: int) -> None:
         self.failures += 1
-        self._spend(final, due=False)
+        refused = "terminal_error" if final else "retry_not_allowed" if self.max_attempts is None else None
+        self._spend(refused, now, due=False)
 
-    def lapse(self) -> None:
+    def lapse(self, now: int) -> None:
         self.lapses += 1
-        if not self.abort:
-            self.failures += 1
-        self._spend(False, due=self.lapses == 1)
+        self.failures += not self.abort and self.max_attempts is not None
+        self._spend("quarantined" if self.lapses >= MAX_LAPSES else None, now, due=self.lapses == 1)
 
-    def _spend(self, final: bool, due: bool) -> None:
+    def _spend(self, ended: str | None, now: int, due: bool) -> None:
+        if ended is None and self.max_attempts is not None and self.failures >= self.max_attempts:
+            ended = "attempts_exhausted"
+        if ended is None and self.is_past(now):
+            ended = "deadline_exceeded"
         if self.abort:
             self.to("cancelled")
-        elif final or self.failures >= 3:
-            self.letter = True
-            self.to("failed")
+        elif ended:
+            self.end(ended)
         else:
             self.to("queued", due)
 
+    def end(self, reason: str) -> None:
+        """Failed for good: a letter, unless its policy is none; always for one that keeps killing its workers."""
+        self.letter = reason if self.max_attempts is not None or reason == "quarantined" else None
+        self.to("failed")
+
+    def is_past(self, now: int) -> bool:
+        return self.deadline is not None and now >= self.deadline
+
+    @property
+    def spent(self) -> bool:
+        return self.max_claims is not None and self.chain_claims >= self.max_claims
+
     def requeue(self) -> None:
-        self.chain, self.letter = self.chain + 1, False
+        self.chain, self.letter, self.deadline = self.chain + 1, None, None
         self.chain_claims = self.failures = self.lapses = self.releases = self.interruptions = self.pauses = 0
         self.to("queued")
+
+
+@dataclass
+class Asked:
+    """How a job was asked for."""
+
+    type: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def priority(self) -> int:
+        return int(self.options["priority"])
+
+    @property
+    def target(self) -> tuple[str, str] | None:
+        return (self.type, self.options["target"]) if self.options["target"] else None
 
 
 class Story(RuleBasedStateMachine):
@@ -97,32 +157,60 @@ class Story(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.refs: dict[str, Ref] = {}
+        self.asked: dict[str, Asked] = {}
         self.past: list[Claimed] = []
+        self.now = 0
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(kinds=st.lists(st.sampled_from(list(KINDS)), min_size=4, max_size=4))
+    def begin(self, kinds: list[str]) -> None:
+        db.reset_clock()
         db.empty()
         self.driver = Driver()
-        for n in range(4):
-            self.make(n % 2, None, None)
+        for n, kind in enumerate(kinds):
+            self.make(kind, n % 2, None, None, None)
 
     def held(self) -> list[tuple[str, Ref]]:
         return [(i, r) for i, r in self.refs.items() if r.held]
 
-    @precondition(lambda self: len(self.refs) < 8)
-    @rule(priority=st.integers(-2, 2), thing=st.sampled_from([None, "a", "a"]), delay_s=st.sampled_from([None, 500]))
-    def enqueue(self, priority: int, thing: str | None, delay_s: float | None) -> None:
-        self.make(priority, thing, delay_s)
+    # -- asking ------------------------------------------------------------------------------------------------------
 
-    def make(self, priority: int, thing: str | None, delay_s: float | None) -> None:
-        job_id = self.driver.enqueue("echo", retry=POLICY, priority=priority, target=thing, delay_s=delay_s)
-        for ref in self.refs.values():
-            if thing is not None and ref.target == thing and ref.state in ("queued", "leased", "running", "paused"):
+    @precondition(lambda self: len(self.refs) < 8)
+    @rule(kind=st.sampled_from(list(KINDS)), priority=st.integers(-2, 2), thing=st.sampled_from([None, "a", "a"]),
+          delay_s=st.sampled_from([None, 500]), deadline_s=st.sampled_from([None, DEADLINE_S]))
+    def enqueue(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None) -> None:
+        self.make(kind, priority, thing, delay_s, deadline_s)
+
+    def make(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None) -> None:
+        type_, policy, max_attempts, max_claims = KINDS[kind]
+        asked = Asked(type_, {"retry": policy, "priority": priority, "target": thing, "delay_s": delay_s,
+                              "deadline_s": deadline_s, "idempotency_key": f"key {len(self.refs)}"})
+        job_id = self.driver.enqueue(type_, **asked.options)
+        for i, ref in self.refs.items():
+            active = ref.state in ("queued", "leased", "running", "paused")
+            if asked.target is not None and self.asked[i].target == asked.target and active:
                 ref.to("superseded")
-        self.refs[job_id] = Ref(priority, thing, due=delay_s is None)
+        self.refs[job_id] = Ref(max_attempts, max_claims, deadline_s, due=delay_s is None)
+        self.asked[job_id] = asked
+
+    @rule(data=st.data(), differs=st.booleans())
+    def ask_again(self, data: Any, differs: bool) -> None:
+        """E3: a repeat has no effect, however the job has fared; the key with something else is refused."""
+        job_id = data.draw(st.sampled_from(sorted(self.refs)))
+        asked = self.asked[job_id]
+        before, count = db.row_hash(job_id), Job.objects.count()
+        if differs:
+            with pytest.raises(JobsError):
+                intake.enqueue("noop", {}, **asked.options)
+        else:
+            answer = intake.enqueue(asked.type, {}, **asked.options)
+            assert (answer.id, answer.repeated) == (job_id, True)
+        assert (db.row_hash(job_id), Job.objects.count()) == (before, count)
+
+    # -- holding -----------------------------------------------------------------------------------------------------
 
     def waiting(self) -> dict[str, Ref]:
-        return {i: r for i, r in self.refs.items() if r.state == "queued" and r.due}
+        return {i: r for i, r in self.refs.items()
+                if r.state == "queued" and r.due and not r.spent and not r.is_past(self.now)}
 
     @precondition(lambda self: self.waiting())
     @rule(slots=st.integers(2, 4))
@@ -130,22 +218,31 @@ class Story(RuleBasedStateMachine):
         waiting = self.waiting()
         jobs = self.driver.claim(slots)
         assert len(jobs) == min(slots, len(waiting))
-        left = [r.priority for i, r in waiting.items() if i not in {j.id for j in jobs}]
+        left = [self.asked[i].priority for i in waiting if i not in {j.id for j in jobs}]
         for job in jobs:
-            assert not left or waiting[job.id].priority >= max(left)
-            waiting[job.id].claim(job)
+            assert not left or self.asked[job.id].priority >= max(left)
+            waiting[job.id].claim(job, self.now)
             self.past.append(job)
+
+    @precondition(lambda self: not self.waiting())
+    @rule()
+    def claim_in_vain(self) -> None:
+        assert self.driver.claim(4) == []
 
     @precondition(lambda self: self.held())
     @rule(data=st.data(), way=st.sampled_from(["fail", "fail for good", "release", "interrupt", "complete", "stop"]))
     def end(self, data: Any, way: str) -> None:
         job_id, ref = data.draw(st.sampled_from(self.held()))
         verbs = {"complete": lambda: ref.to("completed"), "stop": lambda: ref.to("cancelled"),
-                 "fail": lambda: ref.fail(False), "fail for good": lambda: ref.fail(True),
-                 "release": lambda: ref.back("releases"), "interrupt": lambda: ref.back("interruptions")}
-        job = ref.held
+                 "fail": lambda: ref.fail(False, self.now), "fail for good": lambda: ref.fail(True, self.now),
+                 "release": lambda: ref.back("releases"), "interrupt": lambda: ref.interrupt(self.now)}
+        job, before = ref.held, db.row_hash(job_id)
         answer = (self.driver.fail(job, retryable=False) if way == "fail for good"
                   else getattr(self.driver, way)(job))
+        if way == "release" and not ref.may_release(self.now):
+            assert isinstance(answer, JobsError)
+            assert db.row_hash(job_id) == before
+            return
         assert isinstance(answer, Moved), job_id
         verbs[way]()
         assert answer.state == ref.state
@@ -170,13 +267,12 @@ class Story(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask_to_stop(self, data: Any) -> None:
         job_id, ref = data.draw(st.sampled_from(self.held()))
-        assert isinstance(
-            durable(lambda: record([Fact(job_id, Kind.COMMAND, {"by": "x"}, abort_reason="enough")]))[0], Moved
-        )
+        fact = Fact(job_id, Kind.COMMAND, {"by": "x"}, abort_reason="enough")
+        assert isinstance(durable(lambda: record([fact]))[0], Moved)
         ref.abort = True
 
     @precondition(lambda self: self.past)
-    @rule(data=st.data(), way=st.sampled_from(["complete", "fail", "release", "interrupt", "stop"]))
+    @rule(data=st.data(), way=st.sampled_from(["complete", "fail", "release", "interrupt", "stop", "start"]))
     def settle_late(self, data: Any, way: str) -> None:
         job = data.draw(st.sampled_from(self.past))
         held = self.refs[job.id].held
@@ -188,9 +284,11 @@ class Story(RuleBasedStateMachine):
         assert self.driver.extend(job) == {}
         assert db.row_hash(job.id) == before
 
+    # -- people ------------------------------------------------------------------------------------------------------
+
     @precondition(lambda self: self.refs)
     @rule(data=st.data(), blindly=st.booleans(),
-          verb=st.sampled_from(["requeue", "resume", "pause", "discard", "cancel"]))
+          verb=st.sampled_from(["requeue", "resume", "resume later", "pause", "discard", "cancel"]))
     def order(self, data: Any, verb: str, blindly: bool) -> None:
         self.do(data, verb, blindly)
 
@@ -204,7 +302,10 @@ class Story(RuleBasedStateMachine):
         job_id = data.draw(st.sampled_from(sorted(self.refs) if blindly or not fit else fit))
         ref, before, allowed = self.refs[job_id], db.row_hash(job_id), self.allows(job_id, verb)
         try:
-            getattr(self.driver, verb)(job_id)
+            if verb == "resume later":
+                self.driver.resume(job_id, available_at=clock.now() + timedelta(seconds=LATER_S))
+            else:
+                getattr(self.driver, verb)(job_id)
         except (JobsError, DeadLetter.DoesNotExist):
             assert not allowed
             assert db.row_hash(job_id) == before
@@ -215,12 +316,14 @@ class Story(RuleBasedStateMachine):
                 ref.back("pauses", "paused")
             case "pause":
                 ref.to("paused")
-            case "resume":
-                ref.to("queued")
+            case "resume" | "resume later" if ref.is_past(self.now):
+                ref.end("deadline_exceeded")
+            case "resume" | "resume later":
+                ref.to("queued", due=verb == "resume")
             case "requeue":
                 ref.requeue()
             case "discard":
-                ref.letter = False
+                ref.letter = None
             case "cancel":
                 ref.to("cancelled")
 
@@ -228,16 +331,20 @@ class Story(RuleBasedStateMachine):
         ref = self.refs[job_id]
         return {"cancel": ref.state in ("queued", "leased", "running", "paused", "cancelled"),
                 "pause": ref.state in ("queued", "leased", "running"), "resume": ref.state == "paused",
-                "requeue": ref.letter and self.is_newest(job_id), "discard": ref.letter}[verb]
+                "resume later": ref.state == "paused", "requeue": ref.letter is not None and self.is_newest(job_id),
+                "discard": ref.letter is not None}[verb]
 
     def is_newest(self, job_id: str) -> bool:
-        target = self.refs[job_id].target
-        return target is None or [i for i, r in self.refs.items() if r.target == target][-1] == job_id
+        target = self.asked[job_id].target
+        return target is None or [i for i, a in self.asked.items() if a.target == target][-1] == job_id
 
-    @precondition(lambda self: self.held() or any(not r.due for r in self.refs.values()))
+    # -- time and loops ----------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.held() or any(not r.due or r.deadline for r in self.refs.values()))
     @rule()
     def pass_time(self) -> None:
-        self.driver.pass_time(LONG_S)
+        self.driver.pass_time(STEP_S)
+        self.now += STEP_S
         for ref in self.refs.values():
             ref.due, ref.late = True, ref.held is not None
 
@@ -247,16 +354,26 @@ class Story(RuleBasedStateMachine):
         lapsed = [ref for ref in self.refs.values() if ref.late]
         assert self.driver.recover() == len(lapsed)
         for ref in lapsed:
-            ref.lapse()
+            ref.lapse(self.now)
+
+    @rule()
+    def end_what_may_not_start(self) -> None:
+        """E1, C15: queued jobs past their deadline, and those out of claims, fail by a loop."""
+        recovery.deadlines()
+        for job_id, ref in self.refs.items():
+            if ref.state == "queued" and (ref.is_past(self.now) or ref.spent):
+                ref.end("deadline_exceeded" if ref.is_past(self.now) else "attempts_exhausted")
+                check(job_id)
 
     @invariant()
     def rows_are_as_the_model_says(self) -> None:
-        open_letters = {str(i) for i in DeadLetter.objects.filter(resolved_at=None).values_list("job_id", flat=True)}
+        opened = DeadLetter.objects.filter(resolved_at=None).values_list("job_id", "reason")
+        letters = {str(job_id): why for job_id, why in opened}
         for job in Job.objects.all():
             ref = self.refs[str(job.pk)]
             assert {n: getattr(job, n) for n in COUNTED} == {n: getattr(ref, n) for n in COUNTED}
-            assert job.gate == ("scheduled" if ref.state == "queued" and not ref.due else None)
-            assert (str(job.pk) in open_letters) == ref.letter
+            assert (job.state == "queued" and job.gate is None) == (ref.state == "queued" and ref.due and not ref.spent)
+            assert letters.get(str(job.pk)) == ref.letter
             assert str(job.attempt_id) == (ref.held.fence if ref.held else "None")
 
     def teardown(self) -> None:
@@ -266,7 +383,9 @@ class Story(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7_200 if LONG else 180)
 def test_the_product_and_the_model_tell_the_same_story(database: None) -> None:
-    """E1, E4, E14.1, E14.2, E14.3, E14.19, E14.22: random verbs in random order, legal and refused."""
+    """E1, E3, E4, E14.1, E14.2, E14.3, E14.19, E14.22: random verbs in random order, legal and refused."""
     run_state_machine_as_test(Story, settings=settings(
-        max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)))
+        max_examples=500 if LONG else 25, stateful_step_count=50 if LONG else 40, deadline=None,
+        suppress_health_check=list(HealthCheck)))

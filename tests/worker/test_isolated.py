@@ -54,7 +54,10 @@ def test_a_job_runs_in_a_child_that_serves_the_next_one_too(isolating, jobs):
 
 @pytest.mark.parametrize("type_", ["fails", "fails-async"])
 def test_whatever_an_isolated_handler_raises_is_recorded_and_the_next_job_runs(isolating, jobs, type_):
-    """20 MB, NUL, unshowable, exits, recursion, out of memory, nothing that pickles (case-D14, D09, D15, D16, D02)."""
+    """20 MB, NUL, unshowable, exits, recursion, out of memory, nothing that pickles.
+
+    (case-D14, case-D09, case-D15, case-D16, case-D02)
+    """
     worker = isolating(slots=2)
     # A transaction in a coroutine is refused before it has any hook.
     kinds = set(RAISES) - ({"on-commit"} if type_ == "fails-async" else set())

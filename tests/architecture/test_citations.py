@@ -1,0 +1,89 @@
+"""Every row of A and B is named by a test, or it is said here which issue brings it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.architecture.source import ROOT
+
+ROWS = [*(f"A{n}" for n in range(1, 65)), *(f"B{n}" for n in range(1, 47))]
+# What is not built yet, and what brings it. Whoever builds it takes the row away here and cites it in a test.
+LATER = {
+    "A37": "callbacks: signed deliveries to a configured address come with the outgoing calls",
+    "A49": "watchdogs by a cron are timers; the loops that will fire them are tested by A47 and A48",
+}
+# Being built beside this, and not to be asked for before all of it is there.
+IN_HAND = {"A6", "A14", "A15", "A16", "A17", "A19", "A20", "A21", "A22", "A25", "A40", "A41", "A42", "A53", "A56",
+           "A57", "A58", "B27", "B32", "B35", "B36", "B38", "B42"}
+
+# The seeds' warnings (E15), each with the test that heeds it; None: what brings it stands beside it.
+WARNINGS: dict[str, str | None] = {
+    "a stamped origin opens no door": "test_the_door_stamps_the_origin_and_an_origin_opens_no_other_door",
+    "a pre-prefixed target is stored doubled with a warning":
+        "test_targets_are_scoped_by_type_and_a_prefix_is_stored_doubled_with_a_warning",
+    "private text is in no progress, receipt or log": "test_progress_and_errors_hold_nothing_of_the_text",
+    "credits are not enforced": "test_credits_are_told_and_not_enforced",
+    "five claims with one failure still retry": "test_lapses_that_do_not_count_use_no_budget",
+    "a handler that ignores its signal cannot commit":
+        "test_a_coroutine_that_swallows_its_cancellation_is_settled_without_it",
+    "only declared stages": "test_only_declared_stages_and_events_are_recorded",
+    "commit once, late, never, then throw": "test_a_publication_hook_commits_once",
+    "no news before the commit": "test_a_job_exists_if_and_only_if_its_transaction_does",
+    "killed before its on_ended": "test_killed_before_its_on_ended_it_is_told_by_the_next",
+    "nothing bypasses the services": "test_only_the_store_writes_rows_of_jobs",
+    "unknown agent: accepted, then failed, not retried": "test_an_unknown_agent_is_accepted_with_a_warning",
+    "four queues and the default": "test_an_option_at_its_bounds_is_taken",
+    "the group mismatch is reported": "test_a_group_that_the_rules_overrule_is_reported",
+    "a misspelt group is refused": "test_what_cannot_be_is_refused_in_a_sentence",
+    "a second lease is inert": "test_a_second_lease_changes_nothing",
+    "stale heartbeat, progress and ends are inert":
+        "test_news_of_an_attempt_that_is_not_the_live_one_is_inert",
+    "unknown jobs: two kinds are ignored, others raise": "test_an_event_of_an_unknown_job_raises_but_for_two",
+    "a slow loop keeps its duty and says it once": "test_a_slow_pass_keeps_its_leader_is_said_once_and_ticks_once",
+    "side effects after the commit undo nothing": "test_a_failing_hook_after_commit_undoes_nothing",
+    "heartbeats of many leases": "test_a_heartbeat_is_a_third_of_the_lease_within_its_bounds",
+    "waits above the limit are capped": "test_a_wait_is_cut_at_the_limit_and_holds_no_connection",
+    # `predeploy` and its check of what is registered and never enqueued come with the operations of a site.
+    "an old version is not removed while rows exist": None,
+    "registered but no enqueue path": None,
+    # Of the agent endpoint, the shipped definitions and the commands, which are in hand.
+    "maxAttempts 0 is 1 and 99 is 8": None,
+    "unknown kind is refused before any write": None,
+    "research-evidence refuses document fields": None,
+    "abort is no command lane": None,
+}
+
+
+@cache
+def names_of_tests() -> frozenset[str]:
+    """The names of all tests."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    return frozenset(name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("warning", [warning for warning, test in WARNINGS.items() if test])
+def test_every_warning_of_the_seeds_is_a_test(warning: str) -> None:
+    """E15."""
+    assert WARNINGS[warning] in names_of_tests(), warning
+
+
+@cache
+def cited() -> frozenset[str]:
+    """The rows that stand as words in the tests."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_citations.py")
+    return frozenset(word for text in texts for word in re.findall(r"(?<![\w-])[AB][1-9][0-9]?\b", text)) & set(ROWS)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in LATER.keys() | IN_HAND])
+def test_every_row_is_named_by_a_test(row: str) -> None:
+    """REQUIREMENTS: `grep -r A15 tests` finds the test that proves it."""
+    assert row in cited(), f"{row} is named by no test: cite it where it is proven, or say in LATER what brings it"
+
+
+def test_what_comes_later_is_not_claimed_already() -> None:
+    """A row that a test names is no longer one that is missing."""
+    assert not LATER.keys() & cited(), LATER.keys() & cited()
+    assert LATER.keys() <= set(ROWS)
