@@ -14,6 +14,7 @@ from jobs import codecs, selectors
 from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, StaleFence
 from jobs.leases import heartbeat_s
 from jobs.models import Key
+from jobs.outcomes import ResultStatus
 from jobs.selectors import Assignment
 from jobs.services import assignments, progress, runners
 from jobs.states import State
@@ -64,6 +65,7 @@ def _start(key: Key, held: Assignment) -> None:
         return
     # Two first heartbeats at once: the other one has said it.
     if isinstance(answer, JobsError) and not isinstance(answer, IllegalMove):
+        answer.facts["result_status"] = ResultStatus.LEASE_LOST
         raise answer
 
 

@@ -18,7 +18,7 @@ from jobs import clock, codecs, selectors
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, Refused, StaleFence
 from jobs.models import Key
-from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, storable
+from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, ResultStatus, storable
 from jobs.registry import nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
@@ -197,11 +197,17 @@ def _settle(key: Key, held: Assignment, outcome: Outcome) -> Settled:
     answer = settlement.settle([settlement.Report(held.job_id, held.id, outcome)], actor(key))[0]
     if isinstance(answer, Moved):
         if answer.repeated and not _same_words(selectors.assignment(key.pk, held.id), outcome):
-            raise StaleFence(status=answer.state)
+            raise _conflict(answer.state)
         return Settled(held.job_id, answer.state, answer.repeated)
     if isinstance(answer, StaleFence):
-        raise StaleFence(status=selectors.assignment(key.pk, held.id).state)
+        state = selectors.assignment(key.pk, held.id).state
+        raise _conflict(state) if held.live else StaleFence(status=state)
     raise answer
+
+
+def _conflict(state: str) -> StaleFence:
+    """Somebody else's word came between looking and settling, or was another than this one (A39, E5)."""
+    return StaleFence(status=state, result_status=ResultStatus.SETTLEMENT_CONFLICT)
 
 
 def _same_words(ended: Assignment, outcome: Outcome) -> bool:

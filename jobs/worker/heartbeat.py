@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from jobs import clock, failpoints
+from jobs.errors import StaleFence
 from jobs.leases import heartbeat_s
-from jobs.outcomes import Interrupted, Stopped
+from jobs.outcomes import Interrupted, ResultStatus, Stopped
 from jobs.services import assignments, workers
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
-from jobs.worker.slots import Live, Slots
+from jobs.worker.slots import Live, Slots, facts
 
 log = logging.getLogger("jobs.worker")
 # A job that short needs no peek: its end is nearer than the answer.
@@ -107,10 +108,14 @@ class Heartbeats(threading.Thread):
         if not young:
             return
         try:
-            assignments.start([(x.job.id, x.job.fence) for x in young], self._by, patience_ms=PATIENCE_MS)
+            answers = assignments.start([(x.job.id, x.job.fence) for x in young], self._by, patience_ms=PATIENCE_MS)
             failpoints.at("start.committed")
-            for x in young:
+            for x, answer in zip(young, answers, strict=True):
                 x.first_at = math.inf
+                if isinstance(answer, StaleFence) and not x.ended:
+                    # What runs is stopped by the next renewal, which finds the same.
+                    self._say("worker.late", code=answer.reason_code, result_status=ResultStatus.LEASE_LOST,
+                              **facts(x.job))
         except assignments.Locked:
             if len(young) == 1:
                 young[0].first_at = now + LOCKED_S
