@@ -239,6 +239,7 @@ JOBS: dict[str, Any] = {
     "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
+    "CANCELED_WITH_ONE_L": _yes("JOBS_CANCELED_WITH_ONE_L", False),
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()

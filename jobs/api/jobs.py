@@ -13,7 +13,7 @@ from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.selectors import Filter
-from jobs.services import draft, intake
+from jobs.services import assignments, draft, intake
 from jobs.services.draft import Options
 from jobs.services.keys import Permission
 
@@ -58,11 +58,12 @@ class Job(View):
     permissions = {"GET": Permission.READ}
 
     def get(self, request: Request, name: str) -> Response:
-        """Read one; `?include=input` shows what it was given (B40)."""
+        """Read one; `?include=input` shows what it was given (B40). A lost one is looked after behind us (A56)."""
         said = parsing.query(request, "include")
         if said.get("include", "input") != "input":
             raise Invalid("can include input", field="include", code="invalid_include")
         job = selectors.job(tenant_scope(request), name)
+        assignments.look_after(job)
         return answer(shapes.job(job, with_input="include" in said), ETag=shapes.etag(job))
 
 

@@ -109,12 +109,16 @@ def _queues(asked: Sequence[str] | None) -> list[str]:
 
 
 def _registered(batch: Batch, by: str) -> Batch:
-    """The batch without jobs of versions that this site does not know; they are handed back, uncounted (E7)."""
+    """The batch without jobs of versions that this site does not know (E7).
+
+    They are handed back, uncounted, where a live worker has them, and paused where nobody does. Runners publish no
+    versions: what they serve is what the site registers, and a process that does resumes them (`Upkeep`).
+    """
     strange = [job for job in batch.jobs if registry().find(job.type, job.version) is None]
     if not strange:
         return batch
     back = Interrupted("unregistered_type", UNKNOWN_TYPE_US)
-    settlement.settle([settlement.Report(job.id, job.fence, back) for job in strange], by)
+    settlement.settle([settlement.Report(job.id, job.fence, back, f"{job.type}@{job.version}") for job in strange], by)
     return Batch([job for job in batch.jobs if job not in strange], batch.again)
 
 
