@@ -121,7 +121,8 @@ WRONG = [
     ({"payload": {"kind": "outside"}, "sessionKey": "a\n"}, "invalid_session_key", "sessionKey"),
     ({"payload": {"kind": "outside"}, "jobId": "a b"}, "invalid_job_id", "jobId"),
     ({"payload": {"kind": "outside"}, "colour": 1}, "unknown_field", "colour"),
-    ({"payload": {"kind": 3}}, "invalid_kind", "kind"), ({"payload": {}}, "missing_field", "kind"), ({}, "missing_field", "kind"),
+    ({"payload": {"kind": 3}}, "invalid_kind", "kind"), ({"payload": {}}, "missing_field", "kind"),
+    ({}, "missing_field", "kind"),
     ({"payload": [1]}, "invalid_payload", "payload"), ({"payload": None}, "invalid_payload", "payload"),
 ]
 
