@@ -69,9 +69,9 @@ def parameters() -> dict[str, int]:
 def of_class(node: ast.ClassDef) -> str | None:
     """The code that a class carries."""
     for line in node.body:
-        names = line.targets if isinstance(line, ast.Assign) else [line.target] if isinstance(line, ast.AnnAssign) else []
+        names = getattr(line, "targets", [getattr(line, "target", None)])
         if any(isinstance(name, ast.Name) and name.id == "code" for name in names):
-            return _said(line.value)  # type: ignore[attr-defined]
+            return _said(getattr(line, "value", None))
     return None
 
 
@@ -147,6 +147,7 @@ def test_the_table_tells_the_number_that_the_api_answers() -> None:
 def test_the_rule_finds_each_way_of_saying_a_code() -> None:
     """A rule that finds nothing holds."""
     assert {"stale_claim", "key_mismatch", "unknown_queue", "malformed_json", "invalid_release", "internal_error",
-            "storage_unavailable", "not_paused", "invalid_artifact", "already_committed", "invalid_<field>", "method_not_allowed"} <= codes().keys()
+            "storage_unavailable", "not_paused", "invalid_artifact",
+            "already_committed", "invalid_<field>", "method_not_allowed"} <= codes().keys()
     # Reason codes of failures.
     assert not {"attempt_timeout", "no_handler", "max_claims", "unregistered_type"} & codes().keys()
