@@ -50,8 +50,9 @@ class AgentJobs(View):
                 **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
         failpoints.at("api.enqueued")
         told = shapes.summary(selectors.job(actor.scope(named), done.id))
-        return answer(spelled(_shaped(told, done, request.path.rsplit("/agents/", 1)[0])),
-                      200 if done.repeated else 202)
+        root = request.path.rsplit("/agents/", 1)[0]
+        return answer(spelled(_shaped(told, done, root)), 200 if done.repeated else 202,
+                      Location=f"{root}/jobs/{done.id}")
 
 
 def _shaped(job: dict[str, Any], done: Enqueued, root: str) -> dict[str, Any]:

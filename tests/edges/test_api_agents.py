@@ -39,6 +39,7 @@ def test_a_job_is_answered_in_the_agents_shape_with_links_that_lead_somewhere(ap
         "jobId": "mine", "stream": f"jobs/{job.pk}", "status": f"/api/v1/jobs/{job.pk}",
         "events": {"job": f"/api/v1/jobs/{job.pk}/events", "receipt": "/api/v1/events"}}
     assert (job.agent, job.queue, job.type, job.external_id) == ("codex", "collect", "outside", "mine")
+    assert told["Location"] == said["async"]["status"]
     assert api.get(said["async"]["status"].removeprefix("/api/v1")).json()["id"] == str(job.pk)
     # Streams need an ASGI server: they are there.
     for link in said["async"]["events"].values():
@@ -129,7 +130,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("body", "code", "field"), WRONG)
 def test_wrong_fields_are_refused_by_the_callers_names_and_change_nothing(api, body, code, field):
-    """A63: an invalid lane or mode is refused, not dropped; B12."""
+    """A63: an invalid lane or mode is refused, not dropped, and abort is no lane (A6); B12."""
     rows = everything()
     problem(api.post("/agents/codex/jobs", body), 400, code, field)
     assert everything() == rows
