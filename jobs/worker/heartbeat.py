@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from jobs import clock, failpoints
 from jobs.errors import StaleFence
 from jobs.leases import heartbeat_s
-from jobs.outcomes import Interrupted, ResultStatus, Stopped
+from jobs.outcomes import Interrupted, Stopped
 from jobs.services import assignments, workers
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
-from jobs.worker.slots import Live, Slots, facts
+from jobs.worker.slots import Live, Slots
 
 log = logging.getLogger("jobs.worker")
 # A job that short needs no peek: its end is nearer than the answer.
@@ -112,10 +112,8 @@ class Heartbeats(threading.Thread):
             failpoints.at("start.committed")
             for x, answer in zip(young, answers, strict=True):
                 x.first_at = math.inf
-                if isinstance(answer, StaleFence) and not x.ended:
-                    # What runs is stopped by the next renewal, which finds the same.
-                    self._say("worker.late", code=answer.reason_code, result_status=ResultStatus.LEASE_LOST,
-                              **facts(x.job))
+                # If it still runs, the next renewal finds the same, and says so.
+                x.refused = isinstance(answer, StaleFence)
         except assignments.Locked:
             if len(young) == 1:
                 young[0].first_at = now + LOCKED_S

@@ -110,7 +110,8 @@ class Worker:
         self._heartbeats.wake()
 
     def _void(self, live: Live) -> None:
-        self.output("worker.claim_lost", result_status=ResultStatus.STALE_ATTEMPT, **facts(live.job))
+        status = ResultStatus.LEASE_LOST if live.refused else ResultStatus.STALE_ATTEMPT
+        self.output("worker.claim_lost", result_status=status, **facts(live.job))
 
     # -- the life of a worker ----------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +13,11 @@ from jobs.models import Receipt
 from jobs.outcomes import End, ResultStatus, final_status, refused_status, result_status
 from jobs.services import assignments, settlement
 from jobs.states import State
+from jobs.worker.heartbeat import Heartbeats
 from jobs.worker.output import Output
 from jobs.worker.plan import Tally
 from jobs.worker.reports import Reports
+from jobs.worker.runner import Worker
 from tests import database as db
 from tests.driver import check, done, quiet_recovery
 from tests.edges.caller import held, problem
@@ -171,3 +175,18 @@ def test_a_worker_logs_the_word_where_its_settlement_came_too_late(driver, capsy
     [line] = [json.loads(x) for x in capsys.readouterr().out.splitlines()]
     assert (line["event"], line["code"], line["result_status"], line["job"]) == (
         "worker.late", "stale_claim", word, job.id)
+
+
+@pytest.mark.parametrize(("paused", "word"), [(True, "lease_lost"), (False, "stale_attempt")])
+def test_a_worker_says_of_a_lost_claim_whether_it_could_begin(driver, paused, word):
+    """A35, A39: a refused first heartbeat is a lost lease; a job that was running is a stale attempt."""
+    driver.enqueue()
+    job = driver.claim_one()
+    if paused:
+        driver.pause(job.id)
+    live, said = SimpleNamespace(job=job, first_at=0.0, refused=False), []
+    beats = Heartbeats(SimpleNamespace(live={}, size=1), uuid.uuid4(), "worker:test", lambda live: None, None)
+    beats._first([live], 0.0)
+    Worker._void(SimpleNamespace(output=lambda event, **told: said.append((event, told["result_status"]))), live)
+    assert said == [("worker.claim_lost", word)]
+    assert driver.state(job.id) == ("paused" if paused else "running")
