@@ -31,6 +31,7 @@ from jobs.live.follower import Follower
 from jobs.live.hub import hub
 from jobs.models import Job
 from jobs.selectors import Seen
+from jobs.services import assignments
 from jobs.services.keys import Permission
 from jobs.states import TERMINAL
 
@@ -59,6 +60,7 @@ class Wait(View):
         """The job at its end; as it stands once `timeoutMs` are over (15,000; above 120,000 it is cut)."""
         seconds = _seconds(parsing.query(request, "timeoutMs").get("timeoutMs"))
         job = selectors.job(tenant_scope(request), name)
+        assignments.look_after(job)
         waited = getattr(request._request, "jobs_waited", None)
         if isinstance(waited, JobsError):
             raise waited

@@ -170,7 +170,8 @@ def _old_server(monkeypatch):
 
 
 @pytest.mark.usefixtures("_old_server")
-def test_reading_a_job_whose_lease_has_run_out_has_it_recovered_behind_the_reader(api, driver):
+@pytest.mark.parametrize("read", ["/jobs/{}", "/jobs/{}/wait?timeoutMs=0"])
+def test_reading_a_job_whose_lease_has_run_out_has_it_recovered_behind_the_reader(api, driver, read):
     """A56: nobody claims and no loop runs; the reader is answered at once with what it read."""
     job_id = driver.enqueue()
     driver.claim_one()
@@ -179,7 +180,7 @@ def test_reading_a_job_whose_lease_has_run_out_has_it_recovered_behind_the_reade
     # Within the grace it is still believed.
     assert assignments.look_after(Job.objects.get(pk=job_id)) is False
     db.pass_time(5)
-    assert api.get(f"/jobs/{job_id}").json()["status"] == "leased"
+    assert api.get(read.format(job_id)).json()["status"] == "leased"
     until(lambda: Job.objects.get(pk=job_id).state == "queued")
     assert (Job.objects.get(pk=job_id).lapses, api.get(f"/jobs/{job_id}").json()["status"]) == (1, "queued")
 
