@@ -6,7 +6,7 @@ import pytest
 
 from jobs.models import Job
 from jobs.outcomes import Failed
-from jobs.services import assignments, cancellation, recovery, settlement, workers
+from jobs.services import assignments, cancellation, recovery, settlement
 from tests import database as db
 from tests.driver import check, done
 from tests.edges.caller import everything, problem
@@ -205,16 +205,6 @@ def test_a_version_that_nobody_registers_is_paused_for_runners_too(api, driver):
     assignments._upkeep.now()
     assert [a["job"]["id"] for a in api.claim(2)] == [job_id]
     check(job_id)
-
-
-def test_a_version_that_a_live_worker_has_is_handed_back_for_a_while(api):
-    """E7: uncounted, for 15 s."""
-    job_id = api.enqueue()["id"]
-    older(job_id)
-    workers.register("elsewhere", 1, ["runners"], ["collect"], ["outside@9"])
-    assert api.claim() == []
-    job = Job.objects.get(pk=job_id)
-    assert (job.state, job.reason, job.failures, job.interruptions) == ("queued", "unregistered_type", 0, 1)
 
 
 def test_a_misrouted_type_that_was_paused_is_not_resumed_only_to_be_paused_again(api, driver):
