@@ -33,7 +33,8 @@ LEAST_TOKEN = 16
 class Conf:
     """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims.
 
-    `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries.
+    `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries. `CANCELED_WITH_ONE_L` is the spelling of
+    the agents' endpoints alone (E1).
     """
 
     DEFINITIONS: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class Conf:
     LIVE_PER_HOLDER: int = 20
     LIVE_MOST: int = 2_000
     BLOCKS_DELETION: tuple[str, ...] = ()
+    CANCELED_WITH_ONE_L: bool = False
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
@@ -97,6 +99,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    spelling = given.get("CANCELED_WITH_ONE_L", False)
+    if not isinstance(spelling, bool):
+        faults.append(f"JOBS['CANCELED_WITH_ONE_L'] is {spelling!r}, and must be True or False.")
     token = given.get("METRICS_TOKEN")
     if token is not None and not (isinstance(token, str) and len(token) >= LEAST_TOKEN and token.isascii()):
         faults.append(f"JOBS['METRICS_TOKEN'] must be text of at least {LEAST_TOKEN} ASCII characters, or None.")

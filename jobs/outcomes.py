@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from jobs.states import Verb
+from jobs.states import TERMINAL, State, Verb
 
 
 class End(StrEnum):
@@ -37,6 +37,56 @@ END_OF: dict[Verb, End] = {
     Verb.CANCEL: End.CANCELLED,
     Verb.SUPERSEDE: End.SUPERSEDED,
 }
+
+
+class ResultStatus(StrEnum):
+    """Why an attempt did not complete, in the words of A39; ours are `reason_code` and `outcome`."""
+
+    SETTLEMENT_CONFLICT = "settlement_conflict"
+    STALE_ATTEMPT = "stale_attempt"
+    LEASE_LOST = "lease_lost"
+    TERMINAL_STATE = "terminal_state"
+    CANCELED = "canceled"
+    EXECUTION_TIMEOUT = "execution_timeout"
+    FAILED = "failed"
+
+
+_HANDED_BACK = frozenset({End.RELEASED, End.INTERRUPTED, End.PAUSED})
+
+
+def result_status(end: str | None, reason_code: str | None = None) -> ResultStatus | None:
+    """The word for an attempt that ended so; None where it completed, was handed back or lives on (A39, E5)."""
+    if end is None or end == End.COMPLETED or end in _HANDED_BACK:
+        return None
+    return _status(end in (End.CANCELLED, End.SUPERSEDED), reason_code)
+
+
+def final_status(state: str, reason_code: str | None = None) -> ResultStatus | None:
+    """The word for a job that ended so; None before its end and where it completed (A39, E5).
+
+    Only an end is told: what is retried keeps its error and runs again.
+    """
+    if state not in TERMINAL or state == State.COMPLETED:
+        return None
+    return _status(state in (State.CANCELLED, State.SUPERSEDED), reason_code)
+
+
+def _status(stopped: bool, reason_code: str | None) -> ResultStatus:
+    if stopped:
+        return ResultStatus.CANCELED
+    return ResultStatus.EXECUTION_TIMEOUT if reason_code == "attempt_timeout" else ResultStatus.FAILED
+
+
+def refused_status(code: str, state: object = None) -> ResultStatus | None:
+    """The word for a holder whose call was refused with this code, its job being in this state (A39, E5).
+
+    Whoever knows more says it instead: a refused first heartbeat is `lease_lost`, and a settlement that lost a race
+    `settlement_conflict`.
+    """
+    if code == "job_ended" or (code == "stale_claim" and state in TERMINAL):
+        return ResultStatus.TERMINAL_STATE
+    return {"stale_claim": ResultStatus.STALE_ATTEMPT, "settlement_refused": ResultStatus.SETTLEMENT_CONFLICT,
+            }.get(code)
 
 
 @dataclass(frozen=True, slots=True)

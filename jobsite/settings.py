@@ -280,6 +280,7 @@ JOBS: dict[str, Any] = {
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
+    "CANCELED_WITH_ONE_L": _yes("JOBS_CANCELED_WITH_ONE_L", False),
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()

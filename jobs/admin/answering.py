@@ -33,7 +33,7 @@ MOST = 1_000
 SAMPLE = 10
 WORDS = {"not_dead_lettered": "not dead-lettered", "job_ended": "ended", "gone": "gone", "revoked": "revoked already",
          "unregistered_version": "version not registered", "system_tenant": "the house's own",
-         "database_busy": "database busy, try again"}
+         "revision_mismatch": "moved on since they were shown", "database_busy": "database busy, try again"}
 
 
 class Outcome(NamedTuple):
@@ -98,6 +98,15 @@ def tally(codes: Iterable[str]) -> str:
     """`3 (2 ended, 1 gone)`."""
     counted = Counter(codes)
     return f"{counted.total():,} ({', '.join(f'{n:,} {said(code)}' for code, n in counted.most_common())})"
+
+
+def _remember(request: HttpRequest, rows: Sequence[Any]) -> None:
+    """Give each row the revision that its confirmation showed, for answers that mean it as it stood there (B28)."""
+    ids, shown = request.POST.get("ids", "").split(","), request.POST.get("revisions", "").split(",")
+    if len(ids) == len(shown):
+        known = {id_: int(n) for id_, n in zip(ids, shown, strict=True) if n.isascii() and n.isdigit() and len(n) < 10}
+        for row in rows:
+            row.shown_revision = known.get(str(row.pk))
 
 
 def _action(answer: Answer) -> Any:
@@ -186,6 +195,7 @@ class AnsweringAdmin(JobsAdmin):
             if not rows:
                 raise Http404
             return self.confirmation(request, answer, rows, form)
+        _remember(request, rows)
         outcome = self._give(request, answer, rows, form.cleaned_data["reason"])
         outcome.skipped.update(["gone"] * (len(ids) - len(rows)))
         self._tell(request, answer, outcome)
@@ -215,6 +225,7 @@ class AnsweringAdmin(JobsAdmin):
             "address": self.address(answer), "rest": len(rows) - len(sample),
             "skipped": tally(skipped.values()) if skipped else "", "nothing": len(skipped) == len(rows),
             "sample": sample, "form": form, "more": more, "most": MOST, "ids": ",".join(str(row.pk) for row in rows),
+            "revisions": ",".join(str(getattr(row, "revision", "")) for row in rows),
             "back": self._back(request), "noun": noun, "foretold": self._foretold(answer, rows)}
         request.current_app = self.admin_site.name  # type: ignore[attr-defined]
         return TemplateResponse(request, "admin/jobs/confirm.html", context)

@@ -63,8 +63,8 @@ class Pause:
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service."""
-        return [refused(lambda job=job: cancellation.pause(job.pk, by=by, reason=reason))  # type: ignore[misc]
-                for job in rows]
+        return [refused(lambda job=job: cancellation.pause(  # type: ignore[misc]
+            job.pk, by=by, reason=reason, revision=_shown(job))) for job in rows]
 
 
 class Resume:
@@ -81,7 +81,14 @@ class Resume:
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service."""
-        return [refused(lambda job=job: cancellation.resume(job.pk, by=by, reason=reason)) for job in rows]  # type: ignore[misc]
+        return [refused(lambda job=job: cancellation.resume(  # type: ignore[misc]
+            job.pk, by=by, reason=reason, revision=_shown(job))) for job in rows]
+
+
+def _shown(job: Any) -> int | None:
+    """The revision that the confirmation showed, where it did (B28)."""
+    revision: int | None = getattr(job, "shown_revision", None)
+    return revision
 
 
 class Redact:

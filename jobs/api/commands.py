@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
+from jobs.api.agents import spelled
 from jobs.api.security import caller, tenant_scope
 from jobs.api.views import View, answer
 from jobs.services import commands
@@ -38,8 +39,8 @@ class _Command(View):
     def _answer(self, request: Request, name: str, sent: commands.Sent) -> Response:
         job = selectors.job(tenant_scope(request), name)
         told = None if sent.command is None else shapes.sent(selectors.command(job, sent.command))
-        return answer({"command": told, "job": shapes.summary(job), "repeated": sent.repeated},
-                      200 if sent.repeated else 202)
+        said = {"command": told, "job": shapes.summary(job), "repeated": sent.repeated}
+        return answer(spelled(said), 200 if sent.repeated else 202)
 
 
 class Steer(_Command):

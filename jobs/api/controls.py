@@ -1,4 +1,4 @@
-"""What a person may do to a job: cancel it, requeue it, discard its dead letter."""
+"""What a person may do to a job: cancel, pause, resume and requeue it, discard its dead letter."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
+from jobs.registry import nearest
 from jobs.services import cancellation, dead_letters, erasure
 from jobs.services.keys import Permission
 
-ACTIONS = ("cancel",)
+# What each may say beside its name.
+ACTIONS = {"cancel": ("reason",), "pause": ("reason",), "resume": ("reason", "available_at", "delay_s")}
 
 
 def _read_again(request: Request, name: str, **more: Any) -> Response:
@@ -29,14 +31,29 @@ class Controls(View):
     permissions = {"POST": Permission.CONTROL}
 
     def post(self, request: Request, name: str) -> Response:
-        """Cancel at once; If-Match holds it to the revision that was read (C30, E5)."""
-        body = parsing.body(request, ("action", "reason"))
-        if fields.text(body, "action") not in ACTIONS:
-            raise Invalid("is not an action; known is cancel", field="action", code="unknown_action")
+        """Cancel, pause or resume at once; If-Match holds it to the revision that was read (B28, C30, E5).
+
+        A resume may say from when on it waits, by `available_at` or `delay_s`.
+        """
+        body = parsing.free_body(request)
+        action = fields.text(body, "action")
+        if action not in ACTIONS:
+            parsing.refuse_unknown(body, ("action", *ACTIONS["resume"]))
+            raise Invalid(f"is not an action{nearest(action, ACTIONS)} Known are {', '.join(ACTIONS)}.", field="action",
+                          code="unknown_action")
+        parsing.refuse_unknown(body, ("action", *ACTIONS[action]))
         job = selectors.job(tenant_scope(request), name)
-        reason = fields.text(body, "reason", default="cancelled")
-        wanted = parsing.if_match(request)
-        done = cancellation.cancel(str(job.pk), by=caller(request).by, reason=reason, revision=wanted)
+        said: dict[str, Any] = {"by": caller(request).by, "revision": parsing.if_match(request)}
+        match action:
+            case "cancel":
+                done = cancellation.cancel(str(job.pk), reason=fields.text(body, "reason", default="cancelled"), **said)
+            case "pause":
+                done = cancellation.pause(str(job.pk), reason=fields.text(body, "reason", default="paused"), **said)
+            case _:
+                done = cancellation.resume(
+                    str(job.pk), available_at=fields.moment(body, "available_at", "invalid_available_at"),
+                    delay_s=fields.seconds(body, "delay_s", "invalid_availability"),
+                    reason=fields.text(body, "reason") if body.get("reason") is not None else None, **said)
         return _read_again(request, name, repeated=done.repeated)
 
 

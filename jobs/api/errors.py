@@ -19,6 +19,7 @@ from rest_framework.response import Response
 
 from jobs import codecs
 from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused
+from jobs.outcomes import refused_status
 from jobs.requests import present_id
 from jobs.states import State, status
 
@@ -39,6 +40,7 @@ BY_CODE = {
     "revision_mismatch": 412,
     "too_large": 413,
     "too_many_commands": 429,
+    "too_many_connections": 429,
     "too_many_releases": 429,
     "too_much_progress": 429,
     "too_slow": 503,
@@ -126,7 +128,7 @@ def body_of(number: int, code: str | None = None, detail: str | None = None, **m
 
 def _refusal(error: JobsError) -> tuple[int, dict[str, Any], dict[str, str]]:
     number = number_of(error)
-    facts = _facts(error.facts)
+    facts = {"result_status": refused_status(error.reason_code, error.facts.get("status")), **_facts(error.facts)}
     wait = facts.get("retry_after_s")
     headers = {"Retry-After": str(max(1, math.ceil(wait)))} if wait is not None else {}
     faults = getattr(error, "faults", None)

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from contextvars import copy_context
 from typing import Any
 
 from django.core.exceptions import DisallowedHost
@@ -23,7 +24,7 @@ from django.urls import Resolver404, resolve
 from rest_framework.request import Request
 
 from jobs import clock, selectors
-from jobs.api import fields, parsing
+from jobs.api import fields, parsing, waiting
 from jobs.api.errors import bad_request, unreachable
 from jobs.api.history import MAX_NUMBER
 from jobs.api.security import caller, named_tenant
@@ -42,7 +43,7 @@ PING_S = 5.0
 # Then the client comes back by itself, with the number that it has read: no stream outlives a proxy's patience, and
 # what a reader that does not read has piled up is dropped.
 LONGEST_S = 600.0
-PATHS = re.compile(r"/v1/(events|jobs/[^/]+/events)$")
+PATHS = re.compile(r"/v1/(events|jobs/[^/]+/(events|wait))$")
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -152,7 +153,7 @@ def _event(frame: Frame) -> bytes:
 
 
 def beside(application: Application) -> Application:
-    """This ASGI application, with event streams served in front of it."""
+    """This ASGI application, with event streams and long polls served in front of it."""
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "GET" and PATHS.search(scope["path"]) and _is_stream(scope):
@@ -169,23 +170,51 @@ def _is_stream(scope: Any) -> bool:
         found = resolve(ASGIRequest(scope, io.BytesIO()).path_info)
     except Resolver404:
         return False
-    return getattr(found.func, "cls", None) in (JobEvents, TenantEvents)
+    return getattr(found.func, "cls", None) in (JobEvents, TenantEvents, waiting.Wait)
 
 
 async def _serve(scope: Any, receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
-    try:
-        response = await access.asked(_respond, ASGIRequest(scope, io.BytesIO()))
-    except (Error, OSError) as error:
-        response = unreachable(error)
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
-    sending = asyncio.create_task(_send(response, headers, send))
     leaving = asyncio.create_task(receive())
-    await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (sending, leaving):
-        task.cancel()
-    await asyncio.gather(sending, leaving, return_exceptions=True)
+    answering = asyncio.create_task(_response(ASGIRequest(scope, io.BytesIO())))
+    try:
+        if await _before(leaving, answering):
+            response = answering.result()
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in response.items()]
+            await _before(leaving, asyncio.create_task(_send(response, headers, send)))
+    finally:
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+
+
+async def _before(leaving: asyncio.Task[Any], work: asyncio.Task[Any]) -> bool:
+    """Whether this is done before the client leaves; else it is given up."""
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return work.done()
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+async def _response(request: Any) -> HttpResponseBase:
+    try:
+        if not request.path.endswith("/wait"):
+            return await access.asked(_respond, request)
+        return await identified(_waited)(request)  # type: ignore[no-any-return]
+    except (Error, OSError) as error:
+        return unreachable(error)
+
+
+async def _waited(request: Any) -> HttpResponseBase:
+    """The view is asked once, and where it leaves a wait to us once more after that."""
+    request.jobs_parked, here = None, copy_context()
+    response: HttpResponseBase = await access.asked(here.run, _guarded, request)
+    if request.jobs_parked is not None:
+        request.jobs_waited = await waiting.ended(request.jobs_parked) or True
+        response = await access.asked(here.run, _guarded, request)
+    return response
 
 
 async def _send(response: Any, headers: list[tuple[bytes, bytes]], send: Any) -> None:

@@ -13,11 +13,13 @@ from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.selectors import Filter
-from jobs.services import draft, intake
+from jobs.services import assignments, draft, intake
 from jobs.services.draft import Options
 from jobs.services.keys import Permission
 
 ENDPOINT = "POST /api/v1/jobs"
+# A57; a page of B40 has 100 at most, and its callers ask for no more.
+MOST = 500
 # Handed on as they are: intake says what each may be.
 _AS_SENT = ("queue", "priority", "agent", "version", "job_id", "session_key", "singleton", "exclusive_group", "target",
             "delay_s", "deadline_s")
@@ -45,9 +47,9 @@ class Jobs(View):
                       200 if done.repeated else 202, Location=f"{request.path}/{done.id}")
 
     def get(self, request: Request) -> Response:
-        """List, newest first, without inputs (B40)."""
+        """List, newest first, without inputs (A57, B40)."""
         said = parsing.query(request, "status", "state", "type", "queue", "limit", "cursor")
-        found = selectors.jobs(tenant_scope(request), _filter(said), limit=fields.whole(said, "limit", 50, 1, 200),
+        found = selectors.jobs(tenant_scope(request), _filter(said), limit=fields.whole(said, "limit", 50, 1, MOST),
                                cursor=said.get("cursor"))
         return answer(shapes.page("jobs", found, [shapes.summary(job) for job in found.items]))
 
@@ -58,11 +60,12 @@ class Job(View):
     permissions = {"GET": Permission.READ}
 
     def get(self, request: Request, name: str) -> Response:
-        """Read one; `?include=input` shows what it was given (B40)."""
+        """Read one; `?include=input` shows what it was given (B40). A lost one is looked after behind us (A56)."""
         said = parsing.query(request, "include")
         if said.get("include", "input") != "input":
             raise Invalid("can include input", field="include", code="invalid_include")
         job = selectors.job(tenant_scope(request), name)
+        assignments.look_after(job)
         return answer(shapes.job(job, with_input="include" in said), ETag=shapes.etag(job))
 
 

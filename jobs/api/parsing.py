@@ -6,7 +6,7 @@ Every refusal names the field. Typed fields are `fields`'; what they may say abo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from email.message import Message
 from typing import Any
@@ -18,7 +18,7 @@ from rest_framework.request import Request
 
 from jobs import codecs
 from jobs.api.errors import UnsupportedMedia
-from jobs.errors import Invalid
+from jobs.errors import Invalid, JobsError
 from jobs.registry import nearest
 
 _WHOLE = re.compile(r"[0-9]{1,9}")
@@ -61,7 +61,14 @@ def limit() -> int:
 
 
 def body(request: Request, known: Collection[str], *, optional: bool = False) -> dict[str, Any]:
-    """The object that a request carries, with `known` fields only; where it is `optional`, no body is `{}`.
+    """The object that a request carries, with `known` fields only; where it is `optional`, no body is `{}`."""
+    value = free_body(request, optional=optional)
+    refuse_unknown(value, known)
+    return value
+
+
+def free_body(request: Request, *, optional: bool = False) -> dict[str, Any]:
+    """The object that a request carries, whatever its fields.
 
     Read from the request itself: the framework takes a body without Content-Length for none.
     """
@@ -79,7 +86,6 @@ def body(request: Request, known: Collection[str], *, optional: bool = False) ->
     value = codecs.parse(raw, max_bytes=limit())
     if not isinstance(value, dict):
         raise Invalid("The body must be an object.", field="", code="not_an_object")
-    refuse_unknown(value, known)
     return value
 
 
@@ -117,11 +123,25 @@ def if_match(request: Request) -> int | None:
 
 @contextmanager
 def beneath(name: str) -> Iterator[None]:
-    """Refusals that point into a value point into the body's field that carried it."""
+    """Refusals that point into a value point into the body's field that carried it; "" is the body itself."""
+    root = f"/{name}" if name else ""
     try:
         yield
     except Invalid as error:
         if error.field is not None and (not error.field or error.field.startswith("/")):
-            error.field = f"/{name}{error.field}"
-            error.faults = [{**fault, "field": f"/{name}{fault['field']}"} for fault in error.faults]
+            error.field = f"{root}{error.field}"
+            error.faults = [{**fault, "field": f"{root}{fault['field']}"} for fault in error.faults]
+        raise
+
+
+@contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Refusals name fields as the caller spelled them, where that is not how we do."""
+    try:
+        yield
+    except JobsError as error:
+        if error.field is not None and error.field in names:
+            error.field = names[error.field]
+            if isinstance(error, Invalid):
+                error.faults = [{**fault, "field": names.get(fault["field"], fault["field"])} for fault in error.faults]
         raise

@@ -16,6 +16,7 @@ from jobs.conf import registry
 from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.models import Command as CommandRow
+from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page
 from jobs.services import runners, stages
 from jobs.services.assignments import Moved
@@ -75,7 +76,10 @@ def target(job: Job) -> dict[str, Any] | None:
 
 
 def envelope(job: Job, *, with_payloads: bool = False) -> dict[str, Any] | None:
-    """The one result of an ended job, with the commands that it ended without reading (E3); None before (C2)."""
+    """The one result of an ended job, with the commands that it ended without reading (E3); None before (C2).
+
+    What did not complete says how in A39's words too.
+    """
     if not job.ended:
         return None
     left = selectors.unread_commands(job)
@@ -86,7 +90,7 @@ def envelope(job: Job, *, with_payloads: bool = False) -> dict[str, Any] | None:
         return told | {"artifact": parsed(made.value) if made else None}
     last = selectors.last_failure(job) if job.state == State.FAILED else None
     error = {"reason_code": last.reason_code if last else job.reason, "message": last.message if last else None}
-    return told | {"error": error}
+    return told | {"error": error, "result_status": final_status(job.state, error["reason_code"])}
 
 
 _WARNINGS = {"deadline_dropped": ("deadline_at", "The job's deadline has passed; its new chain has none.")}
@@ -125,6 +129,7 @@ def attempt(row: Attempt) -> dict[str, Any]:
         "number": row.number, "chain": row.chain, "leased_at": jsonable(row.leased_at),
         "started_at": jsonable(row.started_at), "ended_at": jsonable(row.ended_at), "outcome": row.outcome,
         "reason_code": row.reason_code, "message": row.message, "retryable": row.retryable,
+        "result_status": result_status(row.outcome, row.reason_code),
     }
 
 

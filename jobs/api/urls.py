@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from jobs.api import assignments, commands, controls, definitions, events, history, jobs, owner, runtime, views
+from jobs.api import (
+    agents,
+    assignments,
+    commands,
+    controls,
+    definitions,
+    events,
+    history,
+    jobs,
+    owner,
+    runtime,
+    views,
+    waiting,
+)
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
     path("v1/jobs/<str:name>", jobs.Job.as_view()),
     path("v1/jobs/<str:name>/events", events.JobEvents.as_view()),
+    path("v1/jobs/<str:name>/wait", waiting.Wait.as_view()),
     path("v1/jobs/<str:name>/receipts", history.Receipts.as_view()),
     path("v1/jobs/<str:name>/attempts", history.Attempts.as_view()),
     path("v1/jobs/<str:name>/artifact", history.Artifact.as_view()),
@@ -21,6 +35,7 @@ urlpatterns = [
     path("v1/jobs/<str:name>/requeue", controls.Requeue.as_view()),
     path("v1/jobs/<str:name>/redact", controls.Redact.as_view()),
     path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
+    path("v1/agents/<str:agent>/jobs", agents.AgentJobs.as_view()),
     path("v1/definitions", definitions.Definitions.as_view()),
     path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/events", events.TenantEvents.as_view()),

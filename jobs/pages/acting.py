@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.urls import reverse
 
 from jobs import selectors, sightings
-from jobs.errors import Invalid, JobNotFound, JobsError
+from jobs.errors import Invalid, JobNotFound, JobsError, RevisionMismatch
 from jobs.models import Job
 from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
@@ -25,10 +25,13 @@ MOST = 100
 SAMPLE = 10
 
 
+Run = Callable[[Sequence[UUID], str, str, Mapping[str, int]], Sequence[Any]]
+
+
 class Action(NamedTuple):
     """A button: from which states it does something, what it means, and the service behind it.
 
-    `run` takes ids, who and why, and answers a move or a refusal for each.
+    `run` takes ids, who, why and the revisions that were shown, and answers a move or a refusal for each.
     """
 
     verb: str
@@ -37,14 +40,14 @@ class Action(NamedTuple):
     permission: Permission
     states: frozenset[State]
     means: str
-    run: Callable[[Sequence[UUID], str, str], Sequence[Any]]
+    run: Run
     danger: bool = False
     many: bool = True
 
 
-def _letter(answer: Callable[..., Any]) -> Callable[[Sequence[UUID], str, str], Sequence[Any]]:
+def _letter(answer: Callable[..., Any]) -> Run:
     """One of the two answers to a job's open dead letter."""
-    def run(ids: Sequence[UUID], by: str, reason: str) -> Sequence[Any]:
+    def run(ids: Sequence[UUID], by: str, reason: str, revisions: Mapping[str, int]) -> Sequence[Any]:
         try:
             return [answer(selectors.open_letter(job), by=by, reason=reason) for job in sightings.some(list(ids))]
         except JobNotFound:
@@ -54,7 +57,7 @@ def _letter(answer: Callable[..., Any]) -> Callable[[Sequence[UUID], str, str], 
     return run
 
 
-def _abort(ids: Sequence[UUID], by: str, reason: str) -> Sequence[Any]:
+def _abort(ids: Sequence[UUID], by: str, reason: str, revisions: Mapping[str, int]) -> Sequence[Any]:
     """Each for itself."""
     cancellation.check_reason(reason)
     answers: list[Any] = []
@@ -69,16 +72,16 @@ def _abort(ids: Sequence[UUID], by: str, reason: str) -> Sequence[Any]:
 ACTIONS = {a.verb: a for a in (
     Action("cancel", "Cancel", "cancelled", Permission.CANCEL, ACTIVE,
            "Whoever runs one loses it at once and can commit nothing more. A cancelled job never runs again.",
-           lambda ids, by, why: cancellation.cancel_many(ids, by=by, reason=why, allow_archived=True), danger=True),
+           lambda ids, by, why, at: cancellation.cancel_many(ids, by=by, reason=why, allow_archived=True), danger=True),
     Action("abort", "Abort", "asked to stop", Permission.CANCEL, HELD,
            "Whoever runs one is asked to stop, and it is cancelled once that has happened. It may still complete.",
            _abort),
     Action("pause", "Pause", "paused", Permission.PAUSE, frozenset({State.QUEUED, *HELD}),
            "Whoever runs one loses it at once. A paused job waits until somebody resumes it; deadlines go on.",
-           lambda ids, by, why: cancellation.pause_many(ids, by=by, reason=why)),
+           lambda ids, by, why, at: cancellation.pause_many(ids, by=by, reason=why, revisions=at)),
     Action("resume", "Resume", "resumed", Permission.PAUSE, frozenset({State.PAUSED}),
            "A resumed job waits for its turn again. One whose deadline has passed fails instead.",
-           lambda ids, by, why: cancellation.resume_many(ids, by=by, reason=why)),
+           lambda ids, by, why, at: cancellation.resume_many(ids, by=by, reason=why, revisions=at)),
     Action("requeue", "Requeue", "requeued", Permission.REQUEUE, frozenset({State.FAILED}),
            "It begins a new chain of attempts with its last checkpoint. Its dead letter is closed.",
            _letter(dead_letters.requeue), many=False),
@@ -120,7 +123,7 @@ class Acting(Page):
         if not ids:
             return self._ask()
         try:
-            answers = action.run(ids, operator(request), reason)
+            answers = action.run(ids, operator(request), reason, self._revisions())
         except Invalid as error:
             return self._ask(fault=error.message, status=400)
         except OperationalError:
@@ -146,6 +149,11 @@ class Acting(Page):
             raise BadRequest("These are too many jobs at once.")
         return ids
 
+    def _revisions(self) -> dict[str, int]:
+        """What was shown of each: whoever pauses or resumes a job means it as it stood there (B28)."""
+        said = [word.partition(":") for word in self.said.getlist("revision")]
+        return {id_: int(n) for id_, _, n in said if n.isascii() and n.isdigit() and len(n) < 10}
+
     def _back(self, ids: Sequence[UUID]) -> str:
         # Only ever a query of the list: nobody is led to another site.
         if (query := self.said.get("list")) is not None or len(ids) != 1:
@@ -158,6 +166,7 @@ class Acting(Page):
         able = [job for job in jobs if job.state in action.states]
         context = self.get_context_data(
             action=action, ids=ids, jobs=jobs, sample=able[:SAMPLE], able=len(able), more=max(0, len(able) - SAMPLE),
+            revisions=[f"{job.pk}:{job.revision}" for job in jobs],
             skipped=sorted(Counter(job.state for job in jobs if job.state not in action.states).items()),
             missing=len(ids) - len(jobs), fault=fault, reason=self.said.get("reason", ""), back=self._back(ids),
             list_query=self.said.get("list"))
@@ -169,7 +178,7 @@ _MOVED = {State.CANCELLED: "cancelled", State.PAUSED: "paused", State.FAILED: "f
 
 def _say(request: HttpRequest, action: Action, answers: Sequence[Any]) -> None:
     """What became of each, counted."""
-    refused = Counter(a.message for a in answers if isinstance(a, JobsError))
+    refused = Counter(_why(a) for a in answers if isinstance(a, JobsError))
     moved = Counter(_word(action, a) for a in answers if not isinstance(a, JobsError))
     if moved:
         messages.success(request, ", ".join(f"{n:,} {word}" for word, n in moved.items()) + ".")
@@ -178,6 +187,11 @@ def _say(request: HttpRequest, action: Action, answers: Sequence[Any]) -> None:
     if refused or not answers:
         why = " ".join(f"{n:,} \N{MULTIPLICATION SIGN} {said}" for said, n in refused.most_common(5))
         messages.warning(request, f"{sum(refused.values()):,} skipped. {why}".strip())
+
+
+def _why(refused: JobsError) -> str:
+    # Each names its own revision; together they are one sentence.
+    return RevisionMismatch().message if isinstance(refused, RevisionMismatch) else refused.message
 
 
 def _word(action: Action, moved: Any) -> str:

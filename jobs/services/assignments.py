@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from django.db import OperationalError
+from django.db import OperationalError, connections
 
-from jobs import meters
+from jobs import clock, meters
+from jobs.conf import conf
 from jobs.errors import Conflict
+from jobs.models import Job
 from jobs.outcomes import Interrupted
 from jobs.routing import UNROUTED
 from jobs.services.duties import Upkeep
@@ -21,8 +25,8 @@ from jobs.store.sql import durable, run, sqlstate
 from jobs.store.verbs import Move
 
 LOCK_NOT_AVAILABLE = "55P03"
-__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown", "peek",
-           "start", "take"]
+__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown",
+           "look_after", "peek", "start", "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ class Beat:
 
 
 _upkeep = Upkeep()
+_background = ThreadPoolExecutor(1, thread_name_prefix="jobs-upkeep")
+_looked = clock.Every(1.0)
+_looking = threading.Lock()
 
 
 def take(claimer: Claimer, slots: int) -> Batch:
@@ -63,7 +70,12 @@ def extend(fences: Sequence[str]) -> dict[str, Beat]:
     """Renew leases; attempts that are missing in the answer are no longer live (`stale_claim`)."""
     if not fences:
         return {}
-    return {fence: Beat(*told) for fence, told in durable(lambda: due.extend(fences)).items()}
+    return _beats(fences, durable(lambda: due.extend(fences)))
+
+
+def _beats(asked: Sequence[str], found: dict[str, tuple[str, str | None, bool]]) -> dict[str, Beat]:
+    """By the ids as they were said: rows spell them in lower case, whoever holds one may not."""
+    return {fence: Beat(*found[fence.lower()]) for fence in asked if fence.lower() in found}
 
 
 class Locked(Conflict):
@@ -87,7 +99,7 @@ def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> 
     def work() -> list[Answer]:
         if patience_ms:
             run(f"SET LOCAL lock_timeout = {int(patience_ms)}")
-        return apply([Move(job, Verb.START, by=by, fence=fence) for job, fence in jobs])
+        return apply([Move(job.lower(), Verb.START, by=by, fence=fence.lower()) for job, fence in jobs])
 
     try:
         return durable(work)
@@ -99,7 +111,7 @@ def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> 
 
 def peek(fences: Sequence[str]) -> dict[str, Beat]:
     """What `extend` answers, without renewing anything."""
-    return {fence: Beat(*told) for fence, told in due.peek(fences).items()}
+    return _beats(fences, due.peek(fences))
 
 
 def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:
@@ -113,3 +125,25 @@ def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:
     outcome = Interrupted("attempt_unknown")
     moves = [Move(job, Verb.INTERRUPT, by=by, fence=fence, outcome=outcome) for job, fence in strays]
     return each(moves, apply)
+
+
+def look_after(job: Job) -> bool:
+    """Have lapsed attempts recovered in the background, if this job's is one: it is read, and nobody may claim (A56).
+
+    At most once a second a process, in a thread and transactions of its own; whether it was begun.
+    """
+    if job.attempt_id is None or not due.is_lapsed(str(job.attempt_id), int(conf().RECOVERY_GRACE_S * 1_000_000)):
+        return False
+    with _looking:
+        if not _looked.due():
+            return False
+    _background.submit(_recover)
+    return True
+
+
+def _recover() -> None:
+    try:
+        _upkeep.now()
+        _upkeep.tick()
+    finally:
+        connections.close_all()

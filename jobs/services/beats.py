@@ -17,6 +17,7 @@ from jobs.diagnostics import snapshot
 from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, StaleFence
 from jobs.leases import heartbeat_s
 from jobs.models import Key
+from jobs.outcomes import ResultStatus
 from jobs.selectors import Assignment
 from jobs.services import assignments, commands, noted, overtime, progress, runners, stages
 from jobs.services.commands import Command
@@ -84,6 +85,7 @@ def _start(key: Key, held: Assignment) -> None:
         return
     # Two first heartbeats at once: the other one has said it.
     if isinstance(answer, JobsError) and not isinstance(answer, IllegalMove):
+        answer.facts["result_status"] = ResultStatus.LEASE_LOST
         raise answer
 
 

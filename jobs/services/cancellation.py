@@ -71,31 +71,38 @@ def pause(job_id: JobId, *, by: str, reason: str = "paused", revision: int | Non
     return answered(pause_many([job_id], by=by, reason=reason, revision=revision)[0])
 
 
-def pause_many(job_ids: Sequence[JobId], *, by: str, reason: str = "paused",
-               revision: int | None = None) -> list[Answer]:
-    """Put each aside; a refusal stands in its place."""
+def pause_many(job_ids: Sequence[JobId], *, by: str, reason: str = "paused", revision: int | None = None,
+               revisions: Mapping[str, int] | None = None) -> list[Answer]:
+    """Put each aside, of `revisions` only as it was read (B28); a refusal stands in its place."""
     check_reason(reason)
-    return _each(job_ids, lambda id_: Move(id_, Verb.PAUSE, by=by, reason=reason, revision=revision))
+    read = revisions or {}
+    return _each(job_ids, lambda id_: Move(id_, Verb.PAUSE, by=by, reason=reason, revision=read.get(id_, revision)))
 
 
 def resume(job_id: JobId, *, by: str, revision: int | None = None, available_at: datetime | None = None,
-           reason: str | None = None) -> Moved:
-    """Let a paused job wait again, from `available_at` on; one past its deadline fails instead (B19, E1).
+           delay_s: float | None = None, reason: str | None = None) -> Moved:
+    """Let a paused job wait again, from `available_at` or after `delay_s`; past its deadline it fails (B19, E1).
 
     Raises Invalid when its version is not registered any more (B28).
     """
-    return answered(resume_many([job_id], by=by, revision=revision, available_at=available_at, reason=reason)[0])
+    return answered(resume_many([job_id], by=by, revision=revision, available_at=available_at, delay_s=delay_s,
+                                reason=reason)[0])
 
 
 def resume_many(job_ids: Sequence[JobId], *, by: str, revision: int | None = None,
-                available_at: datetime | None = None, reason: str | None = None) -> list[Answer]:
-    """Let each wait again; a refusal stands in its place."""
+                available_at: datetime | None = None, delay_s: float | None = None, reason: str | None = None,
+                revisions: Mapping[str, int] | None = None) -> list[Answer]:
+    """Let each wait again, of `revisions` only as it was read (B28); a refusal stands in its place."""
     if reason is not None:
         check_reason(reason)
+    if delay_s is not None and available_at is not None:
+        raise Invalid("Say delay_s or available_at, not both.", field="delay_s", code="invalid_availability")
+    after_us = words.delay_us(delay_s)
     at_us = clock.micros(words.moment(available_at, "available_at"))
     refused = words.unregistered([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)])
-    return _each(job_ids, lambda id_: Move(id_, Verb.RESUME, by=by, reason=reason, revision=revision, at_us=at_us),
-                 release=True, refused=refused)
+    read = revisions or {}
+    return _each(job_ids, lambda id_: Move(id_, Verb.RESUME, by=by, reason=reason, revision=read.get(id_, revision),
+                                           at_us=at_us, after_us=after_us), release=True, refused=refused)
 
 
 def check_reason(reason: str) -> None:

@@ -22,6 +22,7 @@ FIRST_AFTER_S = 1.0
 # A duty that fails for a reason of its own must neither stop the claims nor fill the log.
 AFTER_FAILURE_S = 5.0
 AFTER_LOSS_S = 1.0
+REGISTERED_EVERY_S = 60.0
 Duty = tuple[Every, Callable[[], bool]]
 
 
@@ -87,6 +88,10 @@ def _lost(before: Any) -> bool:
     return not here.is_usable()
 
 
+def _of_requests() -> Duties:
+    return Duties(more=[(Every(REGISTERED_EVERY_S), recovery.Registered.external().tick)])
+
+
 class Upkeep:
     """The duties of a process that claims in requests: one thread at a time, and no trouble of theirs fails a claim."""
 
@@ -100,7 +105,7 @@ class Upkeep:
             return
         try:
             if self._duties is None:
-                self._duties = Duties()
+                self._duties = _of_requests()
             self._duties.tick()
         except (DatabaseError, InterfaceError) as error:
             if isinstance(error, NotInTransaction):
@@ -114,5 +119,5 @@ class Upkeep:
     def now(self) -> None:
         """Make every duty due with the next tick."""
         with self._lock:
-            self._duties = self._duties or Duties()
+            self._duties = self._duties or _of_requests()
             self._duties.now()

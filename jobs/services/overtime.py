@@ -6,7 +6,7 @@ Workers look at the clock themselves; this is for runners, at their calls and, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from jobs.errors import Conflict, StaleFence
 from jobs.leases import Overtime, told
@@ -38,8 +38,9 @@ def end(found: Sequence[tuple[str, str, Overtime]], by: str) -> list[Answer]:
                   if job in free])
 
 
-def refusal(ended: Assignment) -> Conflict:
+def refusal(ended: Assignment, **facts: Any) -> Conflict:
     """What the holder of an attempt that has ended without it is told: why, where that was its time."""
     if ended.reason_code == DurationExceeded.code:
-        return DurationExceeded(status=ended.state)
-    return StaleFence(told("attempt_timeout") if ended.reason_code == "attempt_timeout" else "", status=ended.state)
+        return DurationExceeded(status=ended.state, **facts)
+    why = told("attempt_timeout") if ended.reason_code == "attempt_timeout" else ""
+    return StaleFence(why, status=ended.state, **facts)

@@ -94,15 +94,27 @@ def deadlines(limit: int = BATCH) -> bool:
 
 
 class Registered:
-    """Resumes jobs that were paused because no live worker knew their type, in a process that registers it (E7)."""
+    """Resumes jobs that were paused because no live worker knew their type, in a process that registers it (E7).
 
-    def __init__(self, types: Sequence[tuple[str, int]], by: str) -> None:
-        self._types, self._by = types, by
+    A worker has the types that it runs; a process in which runners claim has the `external` ones, of worker groups
+    that runners serve, since anywhere else they would be paused again.
+    """
+
+    def __init__(self, types: Sequence[tuple[str, int]], by: str, groups: Sequence[str] | None = None) -> None:
+        self._types, self._by, self._groups = types, by, groups
         self._after = due.FIRST
+
+    @classmethod
+    def external(cls) -> Registered:
+        """For what runners over HTTP serve."""
+        known = registry()
+        groups = set(known.groups(external=True)) | {rule.worker_group for rule in conf().ROUTING}
+        return cls([(d.type, d.version) for d in known if d.executor == "external"], "loop:registered",
+                   sorted(groups - set(known.groups())))
 
     def tick(self, limit: int = BATCH) -> bool:
         """One batch; true while there may be more."""
-        found, after = durable(lambda: due.unregistered(self._types, self._after, limit))
+        found, after = durable(lambda: due.unregistered(self._types, self._after, limit, self._groups))
         self._after = after or due.FIRST
         each(found, lambda some: due.resume(some, self._by))
         return after is not None

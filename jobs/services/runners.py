@@ -19,7 +19,7 @@ from jobs.conf import conf, registry
 from jobs.diagnostics import snapshot
 from jobs.errors import Conflict, Invalid, JobsError, Refused, StaleFence
 from jobs.models import Job, Key
-from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, Stopped, storable
+from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, ResultStatus, Stopped, storable
 from jobs.registry import Definition, nearest
 from jobs.routing import UNROUTED
 from jobs.selectors import Assignment
@@ -117,23 +117,29 @@ def _queues(asked: Sequence[str] | None) -> list[str]:
 
 
 def _registered(batch: Batch, by: str) -> Batch:
-    """The batch without what may not begin: versions that this site does not know are handed back, uncounted (E7), a
-    chain whose duration is spent ends (E8), and so does a job whose stored input no longer decodes (B21).
+    """The batch without what may not begin: versions that this site does not know (E7), a chain whose duration is spent
+    (E8), a job whose stored input no longer decodes (B21).
+
+    The first are handed back, uncounted, where a live worker has them, and paused where nobody does. Runners publish no
+    versions: what they serve is what the site registers, and a process that does resumes them (`Upkeep`).
     """
     ends: dict[str, Outcome] = {}
+    strange: dict[str, str] = {}
     spoilt: dict[str, str] = {}
     known = registry()
     for job in batch.jobs:
         definition = known.find(job.type, job.version)
         if definition is None:
             ends[job.fence] = Interrupted("unregistered_type", UNKNOWN_TYPE_US)
+            strange[job.fence] = f"{job.type}@{job.version}"
         elif job.max_duration_ms == 0:
             ends[job.fence] = overtime.SPENT
         elif (fault := _fault(definition, job.input)) is not None:
             spoilt[job.fence] = fault
     if not ends and not spoilt:
         return batch
-    settlement.settle([settlement.Report(j.id, j.fence, ends[j.fence]) for j in batch.jobs if j.fence in ends], by)
+    settlement.settle([settlement.Report(j.id, j.fence, ends[j.fence], strange.get(j.fence)) for j in batch.jobs
+                       if j.fence in ends], by)
     for job in batch.jobs:
         if job.fence in spoilt:
             settlement.spoil(job.id, job.fence, spoilt[job.fence], by)
@@ -280,11 +286,18 @@ def settle(key: Key, held: Assignment, outcome: Outcome) -> Settled:
     if isinstance(answer, Moved):
         noted.end(held, outcome)
         if answer.repeated and not _same_words(selectors.assignment(key.pk, held.id), outcome):
-            raise StaleFence(status=answer.state)
+            raise _conflict(answer.state)
         return Settled(held.job_id, answer.state, answer.repeated)
     if isinstance(answer, StaleFence):
-        raise overtime.refusal(selectors.assignment(key.pk, held.id))
+        # Somebody else's word came between looking and settling (A39, E5).
+        between = {"result_status": ResultStatus.SETTLEMENT_CONFLICT} if held.live else {}
+        raise overtime.refusal(selectors.assignment(key.pk, held.id), **between)
     raise answer
+
+
+def _conflict(state: str) -> StaleFence:
+    """Another word than this one was the first (A39, E5)."""
+    return StaleFence(status=state, result_status=ResultStatus.SETTLEMENT_CONFLICT)
 
 
 def check_time(key: Key, held: Assignment) -> None:

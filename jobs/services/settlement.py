@@ -151,7 +151,7 @@ def _moves(reports: Sequence[Report], by: str) -> list[Move]:
 
 
 def _pause(report: Report, by: str) -> Move:
-    return Move(report.job_id, Verb.PAUSE, by=by, fence=report.fence, reason="unregistered_type")
+    return Move(report.job_id.lower(), Verb.PAUSE, by=by, fence=report.fence.lower(), reason="unregistered_type")
 
 
 def _move(report: Report, by: str) -> Move:
@@ -159,9 +159,10 @@ def _move(report: Report, by: str) -> Move:
     if isinstance(outcome, Failed):
         code = printable(outcome.code, CODE_LIMIT) or "attempt_error"
         outcome = Failed(code, storable(outcome.message), outcome.retryable)
-    return Move(report.job_id, VERB_OF[type(outcome)], by=by, fence=report.fence, outcome=outcome)
+    # Rows spell ids in lower case; whoever holds one may not.
+    return Move(report.job_id.lower(), VERB_OF[type(outcome)], by=by, fence=report.fence.lower(), outcome=outcome)
 
 
 def spoil(job_id: str, fence: str, message: str, by: str) -> Answer:
     """The persisted input no longer decodes: the job fails for good (B21, E1)."""
-    return _alone(Move(job_id, Verb.SPOIL, by=by, fence=fence, reason=storable(message, 500)))
+    return _alone(Move(job_id.lower(), Verb.SPOIL, by=by, fence=fence.lower(), reason=storable(message, 500)))

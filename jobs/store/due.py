@@ -92,6 +92,12 @@ def overtime(found: Sequence[tuple[str, str]]) -> list[tuple[str, str, Overtime]
     return [(job, attempt, over) for job, attempt, now, *bounds in bounded if (over := Bounds(*bounds).over(now))]
 
 
+def is_lapsed(attempt: str, grace_us: int) -> bool:
+    """Whether this attempt is live and its lease ran out by more than the grace."""
+    return bool(rows("SELECT 1 FROM jobs_attempt WHERE id = %s::uuid AND ended_at IS NULL"
+                     f" AND lease_until < jobs_now() - {int(grace_us)} * interval '1 microsecond'", [attempt]))
+
+
 def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False) -> list[moves.Answer]:
     """End these attempts, as far as they are still lapsed when locked (C35, E4).
 
@@ -145,12 +151,16 @@ def exhaust(found: Sequence[str], by: str) -> list[moves.Answer]:
 
 _UNREGISTERED = f"""SELECT id::text FROM jobs_job WHERE state = 'paused' AND reason = 'unregistered_type'
     AND (type, version) IN (SELECT * FROM unnest({array('text')}, {array('int')}))
-    AND id > %s::uuid ORDER BY id LIMIT {{limit}}"""
+    AND (%s::boolean OR worker_group = ANY({array('text')})) AND id > %s::uuid ORDER BY id LIMIT {{limit}}"""
 
 
-def unregistered(types: Sequence[tuple[str, int]], after: str, limit: int) -> tuple[list[str], str | None]:
-    """Jobs of these types that were paused because nobody knew them, and where to go on (None: done)."""
-    known = [packed([t for t, _ in types]), packed([v for _, v in types])]
+def unregistered(types: Sequence[tuple[str, int]], after: str, limit: int,
+                 groups: Sequence[str] | None = None) -> tuple[list[str], str | None]:
+    """Jobs of these types that were paused because nobody knew them, and where to go on (None: done).
+
+    Of these worker groups alone, where they are said.
+    """
+    known = [packed([t for t, _ in types]), packed([v for _, v in types]), groups is None, packed(groups or ())]
     found = [r[0] for r in rows(_UNREGISTERED.format(limit=int(limit)), [*known, after])]
     return found, found[-1] if len(found) == limit else None
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jobs import retry
 from jobs.errors import Conflict, IllegalMove, JobEnded, JobsError, RevisionMismatch, StaleFence
-from jobs.outcomes import Completed, Failed, Interrupted, Released, Stopped
+from jobs.outcomes import Completed, Failed, Interrupted, Released, Stopped, final_status
 from jobs.receipts import body_text
 from jobs.retry import Again, Budget, Over
 from jobs.states import FENCED, MOVES, TERMINAL, State, Verb
@@ -172,7 +172,8 @@ def _ended(move: Move, row: Row, to: State, reason: str | None, end: dict[str, A
         sets["abort_reason"] = None
     body = body_text(attempt=row.attempt_id, by=move.by, to=to, reason=reason,
                      failure=True if "failures" in counters else None,
-                     dead_letter=letter[0] if letter else None, **facts)
+                     dead_letter=letter[0] if letter else None,
+                     result_status=final_status(to, end.get("reason_code")) if row.attempt_id else None, **facts)
     return Change(row, move.verb, to, body, fence=row.attempt_id, counters=counters, sets=sets, end=end, letter=letter)
 
 

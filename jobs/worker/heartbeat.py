@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable
 
 from jobs import clock, failpoints
+from jobs.errors import StaleFence
 from jobs.leases import heartbeat_s
 from jobs.outcomes import Interrupted, Stopped
 from jobs.services import assignments, workers
@@ -112,10 +113,12 @@ class Heartbeats(threading.Thread):
         if not young:
             return
         try:
-            assignments.start([(x.job.id, x.job.fence) for x in young], self._by, patience_ms=PATIENCE_MS)
+            answers = assignments.start([(x.job.id, x.job.fence) for x in young], self._by, patience_ms=PATIENCE_MS)
             failpoints.at("start.committed")
-            for x in young:
+            for x, answer in zip(young, answers, strict=True):
                 x.first_at = math.inf
+                # If it still runs, the next renewal finds the same, and says so.
+                x.refused = isinstance(answer, StaleFence)
         except assignments.Locked:
             if len(young) == 1:
                 young[0].first_at = now + LOCKED_S

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from jobs import clock
 from jobs.diagnostics import Snapshot
 from jobs.errors import JobsError
-from jobs.outcomes import Failed, Outcome
+from jobs.outcomes import Failed, Outcome, final_status, refused_status
 from jobs.services import attempt_logs, settlement
 from jobs.services.assignments import Answer, Claimed, Locked
 from jobs.services.settlement import Report
+from jobs.states import State
 from jobs.worker.credentials import masked_result
 from jobs.worker.executor import Published, Spoilt
 from jobs.worker.lines import Lines
@@ -132,7 +133,8 @@ class Reports:
                 self._tally.other += 1
                 if answer.reason_code == settlement.SettlementRefused.code:
                     self._left.add(job.fence)
-                self._output("worker.late", level=1, code=answer.reason_code, diagnostic=noted, **facts(job))
+                self._output("worker.late", level=1, code=answer.reason_code, diagnostic=noted,
+                             result_status=refused_status(answer.reason_code, answer.facts.get("status")), **facts(job))
             else:
                 self._count(job, report.outcome, answer.state, answer.letter, noted)
 
@@ -173,7 +175,8 @@ class Reports:
             self._tally.failed += 1
             what = {"queued": "worker.will_retry", "failed": "worker.failed"}.get(state, f"worker.{state}")
             self._output(what, level=1, code=outcome.code, letter=letter, error=outcome.message[-200:],
-                         diagnostic=noted, **facts(job))
+                         diagnostic=noted, result_status=final_status(State.FAILED, outcome.code), **facts(job))
         else:
             self._tally.other += 1
-            self._output("worker.handed_back" if state == "queued" else f"worker.{state}", level=1, **facts(job))
+            self._output("worker.handed_back" if state == "queued" else f"worker.{state}", level=1,
+                         result_status=final_status(state), **facts(job))

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from jobs import clock, failpoints
 from jobs.conf import conf, registry
-from jobs.outcomes import Interrupted
+from jobs.outcomes import Interrupted, ResultStatus
 from jobs.registry import Definition
 from jobs.services import assignments, duties, recovery, settlement, traffic, workers
 from jobs.services.assignments import Answer, Batch, Claimed, Claimer
@@ -110,7 +110,8 @@ class Worker:
         self._heartbeats.wake()
 
     def _void(self, live: Live) -> None:
-        self.output("worker.claim_lost", **facts(live.job))
+        status = ResultStatus.LEASE_LOST if live.refused else ResultStatus.STALE_ATTEMPT
+        self.output("worker.claim_lost", result_status=status, **facts(live.job))
 
     # -- the life of a worker ----------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ NO_THREAD = Interrupted("no_thread", 1_000_000)
 class Live:
     """One attempt that is running here."""
 
-    __slots__ = ("begun", "child", "ended", "first_at", "isolated", "job", "run", "task", "threaded", "told", "verdict",
-                 "verdict_at")
+    __slots__ = ("begun", "child", "ended", "first_at", "isolated", "job", "refused", "run", "task", "threaded", "told",
+                 "verdict", "verdict_at")
 
     def __init__(self, job: Claimed, run: Run, threaded: bool, isolated: bool = False) -> None:
         self.job = job
@@ -47,6 +47,8 @@ class Live:
         self.begun = clock.monotonic()
         # When its first heartbeat is due (E1); never again once it is recorded.
         self.first_at = self.begun + FIRST_AFTER_S
+        # Whether that first one was refused (A35, A39).
+        self.refused = False
         self.task: asyncio.Task[None] | None = None
         # What a stop means, should the handler honour it: decided by who asked for the stop.
         self.verdict: Result | None = None

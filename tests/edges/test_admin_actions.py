@@ -177,6 +177,25 @@ def test_jobs_are_cancelled_paused_and_resumed(driver):
         check(job_id)
 
 
+def test_a_pause_or_resume_means_the_job_as_the_confirmation_showed_it(driver):
+    """B28: what has moved on since is skipped and said; a cancel means it however it stands."""
+    client = somebody("root")
+    first, second = driver.enqueue(), driver.enqueue()
+    page = act(client, "job", "pause", first, second).content.decode()
+    ids, shown = (re.search(f'name="{name}" value="([^"]*)"', page)[1] for name in ("ids", "revisions"))
+    assert (sorted(ids.split(",")), shown) == (sorted([first, second]), "1,1")
+    driver.pause(second)
+    driver.resume(second)
+    said = told(confirm(client, "job", "pause", *ids.split(","), revisions=shown))
+    assert said == ["1 paused, 1 skipped (1 moved on since they were shown)."]
+    assert (driver.state(first), driver.state(second)) == ("paused", "queued")
+    assert told(confirm(client, "job", "resume", first, revisions="1")) == [
+        "0 resumed, 1 skipped (1 moved on since they were shown)."]
+    assert told(confirm(client, "job", "cancel", first, second, revisions="1,1")) == ["2 cancelled."]
+    # What was not shown, or not whole, holds nothing up.
+    assert told(confirm(client, "job", "pause", driver.enqueue(), revisions="x")) == ["1 paused."]
+
+
 @pytest.mark.parametrize("when", ["between", "during"])
 def test_a_job_that_crashes_its_workers_is_stopped_for_good(driver, when):
     """case-B13: cancel between and during attempts of a crash loop; it never starts again."""

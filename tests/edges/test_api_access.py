@@ -162,7 +162,7 @@ def test_a_subject_in_the_header_is_utf8(api):
 
 
 def test_an_unreachable_database_is_503_with_a_time_to_come_back(api, monkeypatch):
-    """DESIGN 5: a pool timeout is no 500."""
+    """A56, DESIGN 5: temporarily unavailable; a pool timeout is no 500."""
     def timeout(text):
         raise OperationalError("couldn't get a connection after 10.00 sec")
 

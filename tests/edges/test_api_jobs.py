@@ -219,7 +219,7 @@ def test_filters_take_states_and_statuses(api, driver):
 
 
 @pytest.mark.parametrize(("query", "code"), [
-    ("limit=0", "invalid_limit"), ("limit=201", "invalid_limit"), ("limit=x", "invalid_limit"),
+    ("limit=0", "invalid_limit"), ("limit=501", "invalid_limit"), ("limit=x", "invalid_limit"),
     ("limit=1.0", "invalid_limit"),
     ("limit=%D9%A3", "invalid_limit"), ("limit=", "invalid_limit"), ("status=done", "invalid_status"),
     ("state=", "invalid_state"),

@@ -50,6 +50,7 @@ def test_a_drain_and_a_heartbeat_are_shorter_than_a_lease(settings):
     ({"MAX_DEADLINE_S": 0}, "JOBS['MAX_DEADLINE_S'] is 0, and must be a whole number from 1 to 2000000."),
     ({"DEFINITIONS": "myshop.jobs"}, "JOBS['DEFINITIONS'] is 'myshop.jobs', and must be a list."),
     ({"AGENTS": "codex"}, "JOBS['AGENTS'] is 'codex', and must be a list."),
+    ({"CANCELED_WITH_ONE_L": "no"}, "JOBS['CANCELED_WITH_ONE_L'] is 'no', and must be True or False."),
     ({"QUEUES": {"chat": 0}}, "JOBS['QUEUES'] is {'chat': 0}, and must give each queue's name a whole weight from 1"),
     ({"QUEUES": {}}, "JOBS['QUEUES'] is {}, and must give each queue's name a whole weight from 1 to 1000."),
 ])
@@ -201,3 +202,13 @@ def test_what_is_registered_and_takes_no_new_jobs_is_noted(settings):
     assert checks.check_doors(None) == []
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
     call_command("check")
+
+
+def test_a_type_that_the_rules_route_elsewhere_is_reported(settings):
+    """A24, E15: the contract's group and the route's, both named; the house's own jobs are nobody's to route."""
+    settings.JOBS = {**settings.JOBS, "ROUTING": [{"worker_group": "chat", "type_prefix": "noo"},
+                                                  {"worker_group": "chat", "type_prefix": "job-ended"},
+                                                  {"worker_group": "codex", "agent": "codex"}]}
+    [fault] = checks.check_settings(None)
+    assert (fault.id, fault.msg) == (
+        "jobs.W005", "noop declares worker group 'default', the routing rules send it to 'chat'")

@@ -78,7 +78,7 @@ def test_a_job_is_followed_from_init_to_its_end(process, driver: Driver):
 
 
 def test_a_client_goes_on_behind_the_number_that_it_has_read(process, driver):
-    """E12, case-H03: by Last-Event-ID as browsers send it; beyond the last one everything is read anew."""
+    """A59, E12, case-H03: by Last-Event-ID as browsers send it, pings between; beyond the last all is read anew."""
     caller, job_id = Caller(), driver.enqueue()
     driver.pause(job_id), driver.resume(job_id)
     with following(process, f"/jobs/{job_id}/events", caller, Last_Event_ID="1") as stream:

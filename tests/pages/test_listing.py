@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -241,6 +242,23 @@ def test_pause_and_resume_are_verbs_on_many(acting, driver):
     assert "2 resumed." in said
     assert "1 skipped. 1 \N{MULTIPLICATION SIGN} echo@9 is not registered any more." in said
     assert [driver.state(pk) for pk in ids] == ["paused", "queued", "queued"]
+
+
+@pytest.mark.parametrize(("verb", "state"), [("pause", State.QUEUED), ("resume", State.PAUSED)])
+def test_what_has_moved_on_since_it_was_shown_is_left_alone(acting, driver, verb, state):
+    """B28: a person means the job as the confirmation shows it; a cancel means it however it stands."""
+    moved, other = in_state(driver, state, target="a").id, in_state(driver, state, target="b").id
+    page = acting.get(f"/jobs/act/?verb={verb}&id={moved}&id={other}").content.decode()
+    shown = re.findall(r'name="revision" value="([^"]+)"', page)
+    assert {said.partition(":")[0] for said in shown} == {moved, other}
+    for one in ("resume", "pause") if verb == "resume" else ("pause", "resume"):
+        getattr(driver, one)(moved)
+    said = act(acting, verb, [moved, other], revision=shown).content.decode()
+    assert f"1 {verb}d." in said
+    assert "1 skipped. 1 \N{MULTIPLICATION SIGN} The job has moved on since it was read." in said
+    assert driver.state(moved) == state
+    assert driver.state(other) != state
+    assert "2 cancelled." in act(acting, "cancel", [moved, other], revision=shown).content.decode()
 
 
 def test_the_same_press_twice_changes_nothing_more(acting, driver):

@@ -65,7 +65,7 @@ def test_runworker_is_ours_though_channels_ships_one():
 
 
 def test_once_runs_what_one_claim_brings(workers, jobs):
-    """Two slots, five jobs: two are run. With nothing to claim it ends too."""
+    """Two slots, five jobs: two are run (A28). With nothing to claim it ends too."""
     jobs.add_many("echo", 5)
     worker = workers("--once", slots=2)
     assert worker.wait() == 0
@@ -134,7 +134,7 @@ def test_by_weight_no_queue_starves(workers, jobs):
 
 
 def test_a_group_that_is_not_served_waits(workers, jobs):
-    """`--groups` narrows; jobs of unknown agents are served by everybody (E7)."""
+    """`--groups` narrows; jobs of unknown agents are served by everybody (A26, A28, E7)."""
     other = jobs.add("odd-group")
     lost = jobs.add("echo")
     rows("UPDATE jobs_job SET worker_group = 'unrouted', agent = 'nobody' WHERE id = %s RETURNING 1", lost)

@@ -1,0 +1,75 @@
+"""The door of agents' clients, in their own shape: camelCase in, `{ok, job, async}` out (A31, A53).
+
+Their spelling of `canceled` is a setting's (E1). What such a request means is `services.agents`'s business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import failpoints, selectors
+from jobs.api import parsing, shapes
+from jobs.api.security import caller, named_tenant
+from jobs.api.views import View, answer
+from jobs.conf import conf
+from jobs.services import agents
+from jobs.services.intake import Enqueued
+from jobs.services.keys import Permission
+
+ENDPOINT = "POST /api/v1/agents/{id}/jobs"
+_OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "singleton")
+# Ours, and how their clients spell it.
+NAMES = {"type": "kind", "queue": "lane", "job_id": "jobId", "max_attempts": "maxAttempts",
+         "session_key": "sessionKey"}
+_SPELLED = ("status", "state", "outcome")
+
+
+class AgentJobs(View):
+    """`/agents/{id}/jobs`."""
+
+    permissions = {"POST": Permission.ENQUEUE}
+
+    def post(self, request: Request, agent: str) -> Response:
+        """Enqueue: 202 for a new job, 200 for one that an earlier request made, unchanged (A18, A53, E6).
+
+        Without `payload` the whole body is it, but for the fields that say something about the job.
+        """
+        body = parsing.free_body(request)
+        if "payload" in body:
+            parsing.refuse_unknown(body, ("payload", *_OPTIONS))
+        payload = body.get("payload", {name: value for name, value in body.items() if name not in _OPTIONS})
+        actor, named = caller(request), named_tenant(request)
+        with parsing.renamed(NAMES), parsing.beneath("payload" if "payload" in body else ""):
+            done = agents.enqueue(
+                agent, payload, max_attempts=body.get("maxAttempts"), sent=body, door=actor.door(ENDPOINT),
+                queue=body.get("lane"), job_id=body.get("jobId"), workspace=actor.workspace,
+                tenant=actor.subject(named), idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
+                **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
+        failpoints.at("api.enqueued")
+        told = shapes.summary(selectors.job(actor.scope(named), done.id))
+        root = request.path.rsplit("/agents/", 1)[0]
+        return answer(spelled(_shaped(told, done, root)), 200 if done.repeated else 202,
+                      Location=f"{root}/jobs/{done.id}")
+
+
+def _shaped(job: dict[str, Any], done: Enqueued, root: str) -> dict[str, Any]:
+    """The answer of A31: the job, and where it can be followed."""
+    here = f"{root}/jobs/{done.id}"
+    return {
+        "ok": True, "job": job, "repeated": done.repeated, "steered": getattr(done, "steered", False),
+        "warnings": list(done.warnings),
+        "async": {"jobId": job["job_id"] or done.id, "stream": f"jobs/{done.id}",
+                  "events": {"job": f"{here}/events", "receipt": f"{root}/events"}, "status": here}}
+
+
+def spelled(told: Any) -> Any:
+    """An answer of the agents' endpoints: `canceled` with one l where the site says so (E1)."""
+    if not conf().CANCELED_WITH_ONE_L:
+        return told
+    if isinstance(told, dict):
+        return {name: "canceled" if name in _SPELLED and value == "cancelled" else
+                value if name in ("artifact", "input") else spelled(value) for name, value in told.items()}
+    return told
