@@ -59,7 +59,7 @@ def _shaped(job: dict[str, Any], done: Enqueued, root: str) -> dict[str, Any]:
     """The answer of A31: the job, and where it can be followed."""
     here = f"{root}/jobs/{done.id}"
     return {
-        "ok": True, "job": job, "repeated": done.repeated, "steered": getattr(done, "steered", False),
+        "ok": True, "job": job, "repeated": done.repeated, "steered": done.steered,
         "warnings": list(done.warnings),
         "async": {"jobId": job["job_id"] or done.id, "stream": f"jobs/{done.id}",
                   "events": {"job": f"{here}/events", "receipt": f"{root}/events"}, "status": here}}

@@ -13,14 +13,10 @@ ROWS = [*(f"A{n}" for n in range(1, 65)), *(f"B{n}" for n in range(1, 47))]
 # What is not built yet, and what brings it. Whoever builds it takes the row away here and cites it in a test.
 LATER = {
     "A37": "callbacks: signed deliveries to a configured address come with the outgoing calls",
-    "A49": "watchdogs by a cron are timers; the loops that will fire them are tested by A47 and A48",
 }
-# Being built beside this, and not to be asked for before all of it is there.
-IN_HAND = {"A6", "A14", "A15", "A16", "A17", "A19", "A20", "A21", "A22", "A25", "A40", "A41", "A42", "A53", "A56",
-           "A57", "A58", "B27", "B32", "B35", "B36", "B38", "B42"}
 
-# The seeds' warnings (E15), each with the test that heeds it; None: what brings it stands beside it.
-WARNINGS: dict[str, str | None] = {
+# The seeds' warnings (E15), each with the test that heeds it.
+WARNINGS: dict[str, str] = {
     "a stamped origin opens no door": "test_the_door_stamps_the_origin_and_an_origin_opens_no_other_door",
     "a pre-prefixed target is stored doubled with a warning":
         "test_targets_are_scoped_by_type_and_a_prefix_is_stored_doubled_with_a_warning",
@@ -46,14 +42,12 @@ WARNINGS: dict[str, str | None] = {
     "side effects after the commit undo nothing": "test_a_failing_hook_after_commit_undoes_nothing",
     "heartbeats of many leases": "test_a_heartbeat_is_a_third_of_the_lease_within_its_bounds",
     "waits above the limit are capped": "test_a_wait_is_cut_at_the_limit_and_holds_no_connection",
-    # `predeploy` and its check of what is registered and never enqueued come with the operations of a site.
-    "an old version is not removed while rows exist": None,
-    "registered but no enqueue path": None,
-    # Of the agent endpoint, the shipped definitions and the commands, which are in hand.
-    "maxAttempts 0 is 1 and 99 is 8": None,
-    "unknown kind is refused before any write": None,
-    "research-evidence refuses document fields": None,
-    "abort is no command lane": None,
+    "an old version is not removed while rows exist": "test_a_version_that_is_removed_while_rows_name_it_is_refused",
+    "registered but no enqueue path": "test_what_is_registered_and_takes_no_new_jobs_is_noted",
+    "maxAttempts 0 is 1 and 99 is 8": "test_attempts_are_clamped_here_and_refused_elsewhere",
+    "unknown kind is refused before any write": "test_an_unknown_kind_is_refused_before_any_write",
+    "research-evidence refuses document fields": "test_evidence_refuses_every_field_of_a_document",
+    "abort is no command lane": "test_queue_commands_are_steer_follow_up_and_abort_and_abort_is_no_queue",
 }
 
 
@@ -64,7 +58,7 @@ def names_of_tests() -> frozenset[str]:
     return frozenset(name for text in texts for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("warning", [warning for warning, test in WARNINGS.items() if test])
+@pytest.mark.parametrize("warning", WARNINGS)
 def test_every_warning_of_the_seeds_is_a_test(warning: str) -> None:
     """E15."""
     assert WARNINGS[warning] in names_of_tests(), warning
@@ -77,7 +71,7 @@ def cited() -> frozenset[str]:
     return frozenset(word for text in texts for word in re.findall(r"(?<![\w-])[AB][1-9][0-9]?\b", text)) & set(ROWS)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row not in LATER.keys() | IN_HAND])
+@pytest.mark.parametrize("row", [row for row in ROWS if row not in LATER])
 def test_every_row_is_named_by_a_test(row: str) -> None:
     """REQUIREMENTS: `grep -r A15 tests` finds the test that proves it."""
     assert row in cited(), f"{row} is named by no test: cite it where it is proven, or say in LATER what brings it"

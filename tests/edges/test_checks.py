@@ -208,7 +208,8 @@ def test_a_type_that_the_rules_route_elsewhere_is_reported(settings):
     """A24, E15: the contract's group and the route's, both named; the house's own jobs are nobody's to route."""
     settings.JOBS = {**settings.JOBS, "ROUTING": [{"worker_group": "chat", "type_prefix": "noo"},
                                                   {"worker_group": "chat", "type_prefix": "job-ended"},
-                                                  {"worker_group": "codex", "agent": "codex"}]}
+                                                  {"worker_group": "codex", "agent": "codex"}],
+                     "ROUTING_ACKNOWLEDGED": []}
     [fault] = checks.check_settings(None)
     assert (fault.id, fault.msg) == (
         "jobs.W005", "noop declares worker group 'default', the routing rules send it to 'chat'")
