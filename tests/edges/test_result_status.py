@@ -81,7 +81,8 @@ def test_what_completed_says_nothing_and_what_was_stopped_is_canceled(api):
     """A39: with one l, since these are A's words; the outcome is spelled as everywhere (E1)."""
     one = held(api)
     api.assignment(one, "complete", {"artifact": {}})
-    assert api.get(f"/jobs/{one['job']['id']}").json()["result_envelope"].keys() == {"outcome", "ended_at", "artifact"}
+    assert api.get(f"/jobs/{one['job']['id']}").json()["result_envelope"].keys() == {
+        "outcome", "ended_at", "artifact", "unread_commands"}
     one = held(api)
     api.post(f"/jobs/{one['job']['id']}/controls", {"action": "cancel"})
     envelope = api.get(f"/jobs/{one['job']['id']}").json()["result_envelope"]

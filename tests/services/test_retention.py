@@ -210,7 +210,7 @@ def test_an_answered_letter_and_its_attempts_go_though_the_job_lives_on(driver: 
 
 
 def test_letters_of_types_that_are_kept_for_ever_are_kept(driver: Driver) -> None:
-    """E13: None keeps all of it."""
+    """B42, E13: None keeps all of it, as long as its tenant lives."""
     _, letter = failed(driver, "kept-for-ever")
     dead_letters.requeue(letter, by="user:test")
     db.pass_time(400 * DAY)
