@@ -291,13 +291,14 @@ def whole(sql: str, params) -> str:
 def test_a_list_costs_as_many_statements_whatever_it_shows(driver):
     """No query a row."""
     counts = {}
+    viewer = somebody("viewer")
     for rows in (5, 60):
         seed(rows, rows) if rows == 5 else [driver.enqueue(tenant=f"t{n}") for n in range(40)]
         for model in ("job", "deadletter", "attempt", "tenant"):
             with statements() as found:
-                somebody("viewer").get(url(model))
+                assert viewer.get(url(model)).status_code == 200
             counts.setdefault(model, []).append(len(found))
-    assert {model: b - a for model, (a, b) in counts.items() if b - a > 1} == {}
+    assert {model: b - a for model, (a, b) in counts.items() if b != a} == {}
 
 
 def test_many_tenants_do_not_slow_a_search_down(driver):
