@@ -72,6 +72,11 @@ class OwnerForm(PlaceForm):
     class Meta:
         model = Owner
         fields = ("label", "concurrency")
+        help_texts = {"concurrency": "Most jobs that run under it at once; empty: as the site says."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["concurrency"].required = False
 
     def clean(self) -> Any:
         """As the service judges it."""
