@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.http import HttpRequest
 
-from jobs import clock
 from jobs.admin import showing
 from jobs.admin.answering import AnsweringAdmin, refused
 from jobs.admin.filters import WorkspaceFilter
@@ -82,13 +81,11 @@ class OwnerForm(PlaceForm):
         """As the service judges it."""
         said = super().clean() or self.cleaned_data
         try:
-            owners.check(said.get("reference", "x"), said.get("label", ""), said.get("concurrency"))
+            owners.check(said.get("reference", "x"), said.get("label", ""), said.get("concurrency"),
+                         said.get("expires_at"))
         except Invalid as error:
             for fault in error.faults:
                 self.add_error(fault["field"], fault["message"])
-        until = said.get("expires_at")
-        if until is not None and until <= clock.now():
-            self.add_error("expires_at", "must lie in the future")
         return said
 
 
