@@ -48,7 +48,7 @@ class Command(BaseCommand):
             telling = _one(verbs.add_parser(verb, help=says))
             telling.add_argument("payload", nargs="?", default="null", help="JSON, or - to read it from standard input")
         aborting = _one(verbs.add_parser("abort", help="ask whoever runs a job to stop"))
-        aborting.add_argument("--reason", default="abort requested")
+        aborting.add_argument("--reason", help="why; stands in the receipt")
         for verb, says in (("cancel", "end jobs at once"), ("pause", "put jobs aside"),
                            ("resume", "let paused jobs wait again")):
             acting = _one(verbs.add_parser(verb, help=says), nargs="+")
@@ -118,8 +118,7 @@ class Command(BaseCommand):
         """A steer, a follow-up or an abort."""
         job, kind = named(said, said["id"]), said["verb"].replace("-", "_")
         payload = json_of(said["payload"]) if "payload" in said else None
-        reason = {} if said.get("reason") is None else {"reason": said["reason"]}
-        commands.send(str(job.pk), kind, payload, by=person(), **reason)
+        commands.send(str(job.pk), kind, payload, by=person(), reason=said.get("reason"))
         self._tell(named(said, str(job.pk)), said)
 
     def act(self, said: dict[str, Any]) -> None:
