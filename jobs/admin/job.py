@@ -99,8 +99,10 @@ class Redact:
              "for good. State and receipts stay, and with them what people gave as reasons.")
 
     def foresee(self, rows: Sequence[Job]) -> dict[Any, str]:
-        """Those that have not ended."""
-        return {job.pk: "job_active" for job in rows if not job.ended}
+        """Those that have not ended, and those that say nothing any more."""
+        done = erasure.redacted([job.pk for job in rows])
+        return {job.pk: "redacted_already" if job.pk in done else "job_active" for job in rows
+                if job.pk in done or not job.ended}
 
     def give(self, rows: Sequence[Job], by: str, reason: str) -> list[str | None]:
         """Through the service, in one statement's order."""

@@ -10,7 +10,6 @@ from django.contrib import admin
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.http import HttpRequest
 
-from jobs import clock
 from jobs.admin import showing
 from jobs.admin.answering import AnsweringAdmin, refused
 from jobs.admin.filters import WorkspaceFilter
@@ -72,18 +71,21 @@ class OwnerForm(PlaceForm):
     class Meta:
         model = Owner
         fields = ("label", "concurrency")
+        help_texts = {"concurrency": "Most jobs that run under it at once; empty: as the site says."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["concurrency"].required = False
 
     def clean(self) -> Any:
         """As the service judges it."""
         said = super().clean() or self.cleaned_data
         try:
-            owners.check(said.get("reference", "x"), said.get("label", ""), said.get("concurrency"))
+            owners.check(said.get("reference", "x"), said.get("label", ""), said.get("concurrency"),
+                         said.get("expires_at"))
         except Invalid as error:
             for fault in error.faults:
                 self.add_error(fault["field"], fault["message"])
-        until = said.get("expires_at")
-        if until is not None and until <= clock.now():
-            self.add_error("expires_at", "must lie in the future")
         return said
 
 

@@ -128,8 +128,8 @@ class Delete(_Erasing):
 
     name, verb, done, permission, batch, danger = "delete", "Delete", "marked for deletion", Permission.ERASE, 1, True
     means = ("From now on they take no jobs and none is claimed. What runs is cancelled, and then everything of theirs "
-             "is deleted for good: jobs with all that belongs to them, targets, limits, keys, and the tenants "
-             "themselves. This cannot be stopped or undone.")
+             "is deleted for good: jobs with all that belongs to them, targets, limits, keys, owners, and the "
+             "tenants themselves. This cannot be stopped or undone.")
 
     def foresee(self, rows: Sequence[Tenant]) -> dict[Any, str]:
         """The house's own, and those that go already."""

@@ -50,7 +50,7 @@ class OwnerOfTenant(View):
         reference = fields.text(body, "reference")
         label, rotate = fields.text(body, "label", default=""), fields.boolean(body, "rotate", False)
         until = fields.moment(body, "expires_at", "invalid_expires_at")
-        owners.check(reference, label, body.get("concurrency"))
+        owners.check(reference, label, body.get("concurrency"), until)
         revision = parsing.if_match(request)
         who = caller(request)
         tenant = tenancy.tenant(who.key.workspace, who.subject(named_tenant(request)), make=True)

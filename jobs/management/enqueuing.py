@@ -1,17 +1,14 @@
-"""What `manage.py enqueue` and `manage.py jobs enqueue` share: the options of a request by hand, and refusals."""
+"""What `manage.py enqueue` and `manage.py jobs enqueue` share: the options of a request by hand."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import InterfaceError, OperationalError
+from django.core.management.base import BaseCommand, CommandParser
 
 from jobs import codecs
-from jobs.errors import Invalid, JobsError
+from jobs.management.operating import one_line
 from jobs.services import agents, intake, tenancy
 from jobs.services.draft import Door
 from jobs.services.intake import Enqueued
@@ -68,21 +65,3 @@ def _options(said: dict[str, Any]) -> dict[str, Any]:
             "tenant": said["tenant"], "workspace": said["workspace"], "agent": said["agent"],
             **agents.singleton(said["singleton"], said["session_key"], None)}
     return {**told, "retry": None} if said["retry_none"] else told
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """A refusal, and a database that is away, is one line and never a traceback. Raises CommandError."""
-    try:
-        yield
-    except JobsError as error:
-        raise CommandError(_line(error)) from None
-    except (OperationalError, InterfaceError) as error:
-        raise CommandError(f"The database cannot be reached: {str(error).strip().splitlines()[0]}") from None
-
-
-def _line(error: JobsError) -> str:
-    faults = error.faults if isinstance(error, Invalid) else []
-    if len(faults) > 1 or (faults and faults[0]["message"] == error.message):
-        return "; ".join(f"{fault['field'] or 'input'}: {fault['message']}" for fault in faults)
-    return error.message

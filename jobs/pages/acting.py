@@ -98,8 +98,9 @@ def actions_for(user: Any, *, many: bool = True) -> list[Action]:
 
 
 def possible(user: Any, job: Job, has_letter: bool) -> list[Action]:
-    """The buttons of one job."""
-    return [a for a in actions_for(user, many=False) if job.state in a.states and (a.many or has_letter)]
+    """The buttons of one job; whoever is asked to stop already need not be asked again."""
+    return [a for a in actions_for(user, many=False) if job.state in a.states and (a.many or has_letter)
+            and not (a.verb == "abort" and job.abort_reason)]
 
 
 class Acting(Page):

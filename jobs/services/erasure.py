@@ -19,7 +19,7 @@ from jobs import clock, failpoints
 from jobs.conf import blockers, conf
 from jobs.errors import Conflict, JobNotFound, JobsError, NotFound
 from jobs.leases import heartbeat_s
-from jobs.models import Erasure, Leader, Tenant
+from jobs.models import Erasure, Job, Leader, Tenant
 from jobs.receipts import Kind
 from jobs.services import tenancy, words
 from jobs.services.cancellation import check_reason
@@ -91,6 +91,11 @@ def redact_many(job_ids: Sequence[JobId], *, by: str, reason: str) -> list[Redac
         locked = redact.lock(sorted({id_ for id_ in known if id_ is not None}))
         numbers = _redact([seen for seen in locked.values() if seen.ended and not seen.redacted], by, reason)
     return [_answer(None if id_ is None else locked.get(id_), numbers) for id_ in known]
+
+
+def redacted(job_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
+    """Those of these jobs that say nothing any more."""
+    return set(Job.objects.filter(pk__in=job_ids, input="").values_list("pk", flat=True))
 
 
 def _known(job_id: JobId) -> str | None:

@@ -71,16 +71,13 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     none of them can settle once this has committed (B23, B24). Jobs paused for want of an owner resume, a batch after
     the commit and the rest by the duty. Raises Invalid and RevisionMismatch.
     """
-    check(reference, label, concurrency)
-    until = _until(expires_at)
+    check(reference, label, concurrency, expires_at)
     # A savepoint: a refusal must not leave the new row behind in the caller's transaction.
     with joining(savepoint=True):
         owner = owning.made(tenant.workspace_id, tenant.pk)
-        if until is not None and until <= owner.now:  # type: ignore[attr-defined]
-            raise Invalid("must lie in the future", field="expires_at", code="invalid_expires_at")
         _check_revision(owner, revision)
         new = rotate or owner.reference != reference or not owner.stands(owner.now)  # type: ignore[attr-defined]
-        _write(owner, reference=reference, label=label, concurrency=concurrency, expires_at=until, revoked_at=None,
+        _write(owner, reference=reference, label=label, concurrency=concurrency, expires_at=expires_at, revoked_at=None,
                generation=owner.generation + new)
         if new:
             voiding.interrupt(voiding.bound(tenant.pk, owner.pk), by)
@@ -120,8 +117,11 @@ def _check_revision(owner: Owner, wanted: int | None) -> None:
         raise RevisionMismatch(f"The owner is at revision {owner.revision}.", revision=owner.revision)
 
 
-def check(reference: Any, label: Any = "", concurrency: Any = None) -> None:
-    """What may be said of an owner; raises Invalid with every fault."""
+def check(reference: Any, label: Any = "", concurrency: Any = None, expires_at: datetime | None = None) -> None:
+    """What may be said of an owner; raises Invalid with every fault.
+
+    Whoever makes a tenant for it asks here first, so that a refusal leaves none behind (E3).
+    """
     faults = []
     if not isinstance(reference, str) or not 0 < len(reference) <= REFERENCE_LIMIT or not reference.isprintable():
         faults.append(("reference", f"must be 1 to {REFERENCE_LIMIT} printable characters"))
@@ -129,14 +129,12 @@ def check(reference: Any, label: Any = "", concurrency: Any = None) -> None:
         faults.append(("label", f"must be at most {LABEL_LIMIT} printable characters"))
     if concurrency is not None and (type(concurrency) is not int or not 1 <= concurrency <= MOST):
         faults.append(("concurrency", f"must be a whole number from 1 to {MOST}, or null: the site's"))
+    if (until := words.moment(expires_at, "expires_at")) is not None and until <= clock.now():
+        faults.append(("expires_at", "must lie in the future"))
     if faults:
         field, message = faults[0]
         raise Invalid(f"{field}: {message}", field=field, code=f"invalid_{field}",
                       faults=[{"field": name, "message": said} for name, said in faults])
-
-
-def _until(expires_at: datetime | None) -> datetime | None:
-    return None if expires_at is None else words.moment(expires_at, "expires_at")
 
 
 def _follow(tenant_id: int) -> None:

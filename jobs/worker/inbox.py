@@ -52,7 +52,11 @@ class Inbox:
             # Before the look: what comes after it rings again.
             self._rung.clear()
             left = until - clock.monotonic()
-            if (fresh := self.read()) or left <= 0 or self._is_stopping():
+            fresh, stopping = self.read(), self._is_stopping()
+            if stopping:
+                # For whoever else of this handler waits: the bell may have been cleared here before it was heard there.
+                self._rung.set()
+            if fresh or left <= 0 or stopping:
                 return fresh
             self._rung.wait(left)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.models import Attempt, Job, Owner
+from jobs.models import Attempt, Job, Owner, Tenant
 from tests import database as db
 from tests.edges.caller import Caller, problem
 from tests.making import tenant_id
@@ -27,6 +27,14 @@ def test_an_owner_is_put_read_and_revoked(api) -> None:
     assert (gone.status_code, gone.json()["state"], gone["ETag"]) == (200, "revoked", '"r3"')
     assert api.send("DELETE", "/owner").json() == gone.json()
     assert api.send("PUT", "/owner", {"reference": "b", "rotate": True}).json()["generation"] == 3
+
+
+@pytest.mark.parametrize("more", [{"concurrency": 0}, {"expires_at": "2001-01-01T00:00:00Z"}])
+def test_a_refused_owner_leaves_no_tenant_behind(api, more) -> None:
+    """E3: a tenant is made after every refusal."""
+    answer = api.send("PUT", "/owner", {"reference": "x", **more}, X_Tenant_Subject="mistyped")
+    assert answer.status_code == 400
+    assert not Tenant.objects.filter(subject="mistyped").exists()
 
 
 def test_a_stale_revision_changes_nothing(api) -> None:

@@ -160,6 +160,7 @@ def test_jobs_are_redacted_in_the_admin(driver: Driver) -> None:
     client = somebody("eraser")
     assert "1 (1 job active) of them would be skipped" in text(act(client, "job", "redact", ended, active))
     assert told(confirm(client, "job", "redact", ended, active)) == ["1 redacted, 1 skipped (1 job active)."]
+    assert "1 (1 redacted already) of them would be skipped" in text(act(client, "job", "redact", ended))
     assert told(confirm(client, "job", "redact", ended)) == ["0 redacted, 1 skipped (1 redacted already)."]
     assert "what it said was redacted" in text(somebody("reader").get(url("job", ended, "change")))
     assert "(erased)" in text(somebody("reader").get(url("job", ended, "change")))

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jobs.models import Command, Job
+from jobs.services import commands
 from tests.driver import check
 from tests.edges.test_jobs_command import jobs, refused, said
 
@@ -29,7 +30,7 @@ def test_an_abort_stops_what_waits_at_once_and_asks_who_runs(driver):
     running = driver.enqueue()
     driver.claim_one()
     assert "leased" in said("abort", running)
-    assert Job.objects.get(pk=running).abort_reason == "abort requested"
+    assert Job.objects.get(pk=running).abort_reason == commands.ABORT_REASON
     check(running)
 
 

@@ -6,8 +6,11 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 
-from jobs.models import Owner
+from jobs.management.operating import person
+from jobs.models import Owner, Receipt, Tenant
+from tests.driver import Driver
 from tests.making import tenant_id
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -40,3 +43,33 @@ def test_what_cannot_be_is_one_line(arguments: tuple[str, ...], words: str) -> N
     with pytest.raises(CommandError, match=words):
         said(*arguments)
     assert not Owner.objects.exists()
+
+
+def test_a_refused_owner_leaves_no_tenant_behind() -> None:
+    """E3: a tenant is made after every refusal."""
+    with pytest.raises(CommandError, match="concurrency: must be"):
+        said("put", "x", "--tenant", "mistyped", "--concurrency", "0")
+    assert not Tenant.objects.filter(subject="mistyped").exists()
+
+
+def test_who_rotates_is_named_in_the_receipts(driver: Driver, owned_site: None) -> None:
+    """E10, E12: people are named as `shell:` and their login, by whatever command they act."""
+    said("put", "plain")
+    driver.enqueue("owned")
+    job = driver.claim_one()
+    said("put", "other")
+    assert f'"by":"{person()}"' in Receipt.objects.get(job_id=job.id, kind="job.interrupted").body
+
+
+@pytest.mark.parametrize("words", [
+    ("owners", "revoke"), ("keys", "create", "x"), ("erase", "job", "x"), ("explain", "x"), ("jobs", "show", "x"),
+    ("enqueue", "echo", "--tenant", "x")])
+def test_a_database_that_is_away_is_one_line(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """RELIABILITY: whatever the command, and never a traceback."""
+    def gone(*args: object, **more: object) -> None:
+        raise OperationalError("connection refused\n\tIs the server running?")
+
+    monkeypatch.setattr("jobs.services.tenancy.workspace", gone)
+    monkeypatch.setattr("jobs.store.lookup.place", gone)
+    with pytest.raises(CommandError, match=r"^The database cannot be reached: connection refused$"):
+        call_command(*words, stdout=StringIO())

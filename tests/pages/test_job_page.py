@@ -16,7 +16,7 @@ from jobs import clock, selectors
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
-from jobs.services import cancellation, dead_letters, explain, progress, tenancy, timeline
+from jobs.services import cancellation, commands, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
 from jobs.store.sql import _cursor, chain_hash, packed
@@ -115,6 +115,16 @@ def test_a_job_has_the_buttons_of_its_state_and_of_its_reader(client, driver, st
         assert buttons(client.get(f"/jobs/{pk}/")) == expected
     allow(boss, "view_job", "view_payload")
     assert buttons(client.get(f"/jobs/{pk}/")) == set()
+
+
+def test_who_is_asked_to_stop_already_is_not_asked_again(client, driver):
+    """E5: an abort that is pending is shown, and has no button any more."""
+    pk = in_state(driver, State.LEASED).id
+    commands.abort(pk, by="user:ann", reason="it takes too long")
+    client.force_login(person("boss", "view_job", "cancel_job", "pause_job"))
+    answer = client.get(f"/jobs/{pk}/")
+    assert "abort asked for" in answer.content.decode()
+    assert buttons(answer) == {"cancel", "pause"}
 
 
 def allow(user, *permissions):

@@ -21,7 +21,7 @@ import pytest
 from django.db import connection, connections
 
 from jobs.models import Attempt, Job
-from jobs.services import cancellation, runners
+from jobs.services import cancellation, owners, runners, tenancy
 from jobsite.examples import engines, holding
 from jobsite.examples.client import Away, Client, Refused
 from jobsite.examples.holding import Failure, Held, Work
@@ -33,10 +33,10 @@ from tests.edges.caller import Caller
 
 AUTH = {"authContext": {"userId": "u", "organizationId": "o"}}
 PATIENCE_S = 60.0
+QUICK = {"JOBS_POLL_S": "0.1"}
 # Leases so short that the death of a runner is noticed while a test waits.
-SHORT = {"JOBS_POLL_S": "0.1", "FACTORY_LEASE_S": "3", "FACTORY_CONTROL_LEASE_S": "3", "FACTORY_CODEX_LEASE_S": "3",
-         "JOBS_LEASE_S": "3", "JOBS_DRAIN_GRACE_S": "0.5", "JOBS_RECOVERY_GRACE_S": "0.5",
-         "RESEARCH_CREDENTIAL": "none"}
+SHORT = {**QUICK, "FACTORY_LEASE_S": "3", "FACTORY_CONTROL_LEASE_S": "3", "FACTORY_CODEX_LEASE_S": "3",
+         "JOBS_LEASE_S": "3", "JOBS_DRAIN_GRACE_S": "0.5", "JOBS_RECOVERY_GRACE_S": "0.5"}
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -85,13 +85,13 @@ class Site:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Site]:
+def served(folder: Path, **environment: str) -> Iterator[Site]:
     """Daphne on the test database, and its end with that of all runners."""
     port = _free_port()
     with (folder / "served.log").open("w") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
-            env={**os.environ, **SHORT}, stdout=log, stderr=subprocess.STDOUT)
+            env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT)
     site = Site(port, folder)
 
     def answers() -> bool:
@@ -110,7 +110,14 @@ def served(folder: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def site(database: None, tmp_path: Path) -> Iterator[Site]:
-    with served(tmp_path) as made:
+    with served(tmp_path, **QUICK) as made:
+        yield made
+
+
+@pytest.fixture
+def hasty_site(database: None, tmp_path: Path) -> Iterator[Site]:
+    """One whose leases soon run out."""
+    with served(tmp_path, **SHORT) as made:
         yield made
 
 
@@ -121,6 +128,8 @@ def _ended(job_id: str) -> bool:
 def test_the_shipped_runner_serves_factory_and_research_over_http(site: Site) -> None:
     """E9, A20, B45: every kind is done by `python -m jobsite.examples.runner`, the chain to its child, and SIGTERM
     ends it with 0."""
+    # Research runs under its tenant's owner.
+    owners.put(tenancy.tenant(tenancy.workspace(), None), "vault/research", by="test")
     process = site.runner("--slots", "4", "--groups", "receipt-chat,receipt-codex,receipt-control,research,saphira")
     made = [site.enqueue(kind, {**AUTH, "objectiveId": "o-1"} if contract.objective_scoped else AUTH,
                          agent=contract.agent) for kind, contract in CONTRACTS.items()]
@@ -145,8 +154,9 @@ def test_the_shipped_runner_serves_factory_and_research_over_http(site: Site) ->
     assert process.wait(30) == 0
 
 
-def test_a_killed_runner_loses_nothing_and_another_goes_on_from_its_checkpoint(site: Site) -> None:
+def test_a_killed_runner_loses_nothing_and_another_goes_on_from_its_checkpoint(hasty_site: Site) -> None:
     """A3, C33, C35, E9: SIGKILL in the middle; the lease runs out, and its successor finds what was kept."""
+    site = hasty_site
     engine = ("--engines", "tests.site.engines:ENGINES", "--groups", "receipt-codex")
     first = site.runner(*engine)
     job_id = site.enqueue("factory.task.run", AUTH, agent="codex")

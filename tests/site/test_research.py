@@ -20,7 +20,7 @@ from jobs.errors import Conflict, Invalid, JobError, NotFound, Refused
 from jobs.models import Job, Tenant
 from jobs.outcomes import Failed
 from jobs.registry import Ended
-from jobs.services import intake, reconciling
+from jobs.services import intake, owners, reconciling, tenancy
 from jobs.states import State
 from jobsite.definitions import research
 from jobsite.examples import engines
@@ -45,6 +45,14 @@ def definition(type_: str) -> Any:
     return registry().exact(type_, 1)
 
 
+@pytest.fixture(autouse=True)
+def _owner(request: pytest.FixtureRequest) -> None:
+    """The untenanted tenant has an owner, where there are rows at all: research runs under one."""
+    if "database" in request.fixturenames:
+        request.getfixturevalue("database")
+        owners.put(tenancy.tenant(tenancy.workspace(), None), "vault/research", by="test")
+
+
 def refused(type_: str, given: Any, side: str = "input") -> Invalid:
     with pytest.raises(Invalid) as refusal:
         getattr(definition(type_), side).normal(given)
@@ -67,9 +75,10 @@ def test_the_definitions_say_what_the_contract_says() -> None:
     assert research.SEARCH_TIMEOUT == "web_search_timeout"
 
 
-def test_a_document_is_described_with_the_credential_that_the_setting_names() -> None:
-    """E9: nobody's by default."""
-    assert {d.credential for d in research.definitions(Switches())} == {"none"}
+def test_each_job_runs_with_the_credential_that_its_setting_names() -> None:
+    """B35, E9: by default research with its tenant's owner's, and a document is described with nobody's."""
+    assert {definition(type_).credential for type_ in (EVIDENCE, ANSWER, BRIEF)} == {"owner"}
+    assert {d.credential for d in research.definitions(Switches(), "none")} == {"none"}
     assert definition("document-summary").credential == "none"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import clock
-from jobs.errors import Invalid, JobsError, NotFound
+from jobs.errors import Invalid, NotFound
+from jobs.management.operating import one_line, person
 from jobs.models import BulkAnswer
 from jobs.services import letters, triage
 from jobs.services.letters import Cluster
@@ -50,11 +50,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do the verb; a refusal is one line."""
-        try:
+        with one_line():
             getattr(self, "answer" if options["verb"] in triage.VERBS else options["verb"])(options)
-        except JobsError as error:
-            where = f"{error.field} " if error.field else ""
-            raise CommandError(where + error.message) from None
 
     def clusters(self, said: dict[str, Any]) -> None:
         """A line a cluster."""
@@ -91,11 +88,11 @@ class Command(BaseCommand):
         if not said["reason"]:
             raise CommandError("Say why with --reason.")
         pace = Pace(said.get("canary", False), said.get("rate"), said.get("most_failed"))
-        begun = triage.begin(said["verb"], match, by=f"shell:{_user()}", reason=said["reason"], pace=pace)
+        begun = triage.begin(said["verb"], match, by=person(), reason=said["reason"], pace=pace)
         try:
             self._carry_on(begun)
         except KeyboardInterrupt:
-            triage.stop(begun.pk, by=f"shell:{_user()}")
+            triage.stop(begun.pk, by=person())
             self.stderr.write("Stopped.")
         self._report(begun)
 
@@ -148,13 +145,6 @@ def _line(cluster: Cluster) -> str:
 
 def _counted(number: int) -> str:
     return f"over {triage.COUNTED:,}" if number > triage.COUNTED else f"{number:,}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"
 
 
 def _whole(text: str) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from jobs import clock, selectors
-from jobs.errors import JobsError
+from jobs import clock
+from jobs.management.operating import named, one_line, person
 from jobs.models import Erasure, Tenant
 from jobs.services import erasure, tenancy
 from jobs.services.erasure import Erasures, Foreseen
@@ -45,17 +44,12 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do it; a refusal is one line."""
-        try:
+        with one_line():
             getattr(self, options["thing"])(options)
-        except JobsError as error:
-            where = f"{error.field} " if error.field else ""
-            raise CommandError(where + error.message, returncode=REFUSED) from None
 
     def job(self, said: dict[str, Any]) -> None:
         """Redact one job."""
-        workspace = tenancy.workspace(said["workspace"])
-        found = selectors.anywhere(said["id"]) or selectors.job(
-            selectors.scope(workspace.pk, said["tenant"]), said["id"])
+        found = named(said, said["id"])
         if said["dry_run"]:
             state = "was redacted already" if not found.input else "can be redacted" if found.ended else \
                 f"is {found.state}: cancel it first"
@@ -63,7 +57,7 @@ class Command(BaseCommand):
                       f"{found} {state}; nothing was done.")
             return
         reason = self._asked(said, f"Empty what {found} says, for good?")
-        done = erasure.redact_job(found.pk, by=f"shell:{_user()}", reason=reason)
+        done = erasure.redact_job(found.pk, by=person(), reason=reason)
         self._say(said, {"job": done.job_id, "repeated": done.repeated, "number": done.number},
                   f"{done.job_id} {'was redacted already' if done.repeated else 'is redacted'}.")
 
@@ -80,7 +74,7 @@ class Command(BaseCommand):
                 self.stdout.write(line)
         reason = self._asked(said, f"{verb.capitalize()} all of this for good?")
         begin = erasure.redact_tenant if said["redact_only"] else erasure.delete
-        begun = begin(tenant, by=f"shell:{_user()}", reason=reason)
+        begun = begin(tenant, by=person(), reason=reason)
         if said["wait"]:
             self._carry_on(begun)
         self._report(said, begun)
@@ -138,10 +132,3 @@ def _lines(seen: Foreseen) -> list[str]:
 
 def _counted(number: int, most: int) -> str:
     return f"over {most:,}" if number > most else f"{number:,}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "somebody"

@@ -6,12 +6,11 @@ import json
 from datetime import datetime
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
-from jobs import selectors
-from jobs.errors import JobsError
-from jobs.models import Attempt, Job
-from jobs.services import explain, tenancy
+from jobs.management.operating import named, one_line
+from jobs.models import Attempt
+from jobs.services import explain
 from jobs.services.explain import Story, span
 
 LOG_LINES = 20
@@ -32,21 +31,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Find and tell; a refusal is one line."""
-        try:
-            story = explain.story(_find(options))
-        except JobsError as error:
-            raise CommandError(error.message) from None
+        with one_line():
+            story = explain.story(named(options, options["id"]))
         if options["json"]:
             self.stdout.write(json.dumps(explain.as_json(story), ensure_ascii=False))
             return
         for line in _lines(story):
             self.stdout.write(line)
-
-
-def _find(said: dict[str, Any]) -> Job:
-    """An operator's look: an id of ours is found wherever it is."""
-    workspace = tenancy.workspace(said["workspace"])
-    return selectors.anywhere(said["id"]) or selectors.job(selectors.scope(workspace.pk, said["tenant"]), said["id"])
 
 
 def _lines(story: Story) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,11 +13,12 @@ from django.db import connection
 from jobs import clock, codecs, selectors, states
 from jobs.api import shapes
 from jobs.errors import Invalid, JobsError
-from jobs.management.enqueuing import enqueue_arguments, enqueued, json_of, one_line
+from jobs.management.enqueuing import enqueue_arguments, enqueued, json_of
+from jobs.management.operating import named, one_line, person
 from jobs.models import Job
 from jobs.registry import nearest
 from jobs.selectors import Filter
-from jobs.services import cancellation, tenancy, words
+from jobs.services import cancellation, commands, tenancy, words
 from jobs.states import State
 
 LOOK_S = 0.2
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             telling = _one(verbs.add_parser(verb, help=says))
             telling.add_argument("payload", nargs="?", default="null", help="JSON, or - to read it from standard input")
         aborting = _one(verbs.add_parser("abort", help="ask whoever runs a job to stop"))
-        aborting.add_argument("--reason", default="abort requested")
+        aborting.add_argument("--reason", help="why; stands in the receipt")
         for verb, says in (("cancel", "end jobs at once"), ("pause", "put jobs aside"),
                            ("resume", "let paused jobs wait again")):
             acting = _one(verbs.add_parser(verb, help=says), nargs="+")
@@ -81,7 +81,7 @@ class Command(BaseCommand):
 
     def show(self, said: dict[str, Any]) -> None:
         """One job, as the API shows it."""
-        told = shapes.job(_found(said, said["id"]))
+        told = shapes.job(named(said, said["id"]))
         if said["json"]:
             self._json(told)
             return
@@ -92,12 +92,12 @@ class Command(BaseCommand):
     def wait(self, said: dict[str, Any]) -> None:
         """Look until it has ended."""
         until = clock.monotonic() + said["timeout"]
-        job = _found(said, said["id"])
+        job = named(said, said["id"])
         while not job.ended and (left := until - clock.monotonic()) > 0:
             # Nothing of the database is held while waiting.
             connection.close()
             clock.sleep(min(left, LOOK_S))
-            job = _found(said, str(job.pk))
+            job = named(said, str(job.pk))
         self._tell(job, said)
         if not job.ended:
             raise CommandError(f"It has not ended within {said['timeout']:g} s.", returncode=TIMED_OUT)
@@ -116,26 +116,23 @@ class Command(BaseCommand):
 
     def send(self, said: dict[str, Any]) -> None:
         """A steer, a follow-up or an abort."""
-        from jobs.services import commands  # type: ignore[attr-defined]
-
-        job, kind = _found(said, said["id"]), said["verb"].replace("-", "_")
+        job, kind = named(said, said["id"]), said["verb"].replace("-", "_")
         payload = json_of(said["payload"]) if "payload" in said else None
-        reason = {} if said.get("reason") is None else {"reason": said["reason"]}
-        commands.send(str(job.pk), kind, payload, by=_person(), **reason)
-        self._tell(_found(said, str(job.pk)), said)
+        commands.send(str(job.pk), kind, payload, by=person(), reason=said.get("reason"))
+        self._tell(named(said, str(job.pk)), said)
 
     def act(self, said: dict[str, Any]) -> None:
         """Cancel, pause or resume each; what is refused is told, and the others are done."""
         refused = 0
         for name in said["ids"]:
             try:
-                job = _found(said, name)
+                job = named(said, name)
                 _act(said, job)
             except JobsError as error:
                 refused += 1
                 self.stderr.write(f"{codecs.printable(name)}: {error.message} [{error.reason_code}]")
             else:
-                self._tell(_found(said, str(job.pk)), said)
+                self._tell(named(said, str(job.pk)), said)
         if refused:
             raise CommandError(f"{refused} of {len(said['ids'])} refused.", returncode=REFUSED)
 
@@ -176,12 +173,6 @@ def _place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
-def _found(said: dict[str, Any], name: str) -> Job:
-    """An operator's look: an id of ours is found wherever it is."""
-    workspace = tenancy.workspace(said["workspace"])
-    return selectors.anywhere(name) or selectors.job(selectors.scope(workspace.pk, said["tenant"]), name)
-
-
 def _states(word: str | None) -> tuple[str, ...]:
     if word is None:
         return ()
@@ -193,7 +184,7 @@ def _states(word: str | None) -> tuple[str, ...]:
 
 
 def _act(said: dict[str, Any], job: Job) -> None:
-    told: dict[str, Any] = {"by": _person(), "revision": said["revision"]}
+    told: dict[str, Any] = {"by": person(), "revision": said["revision"]}
     if said["reason"] is not None:
         told["reason"] = said["reason"]
     match said["verb"]:
@@ -210,13 +201,6 @@ def _line(job: Any) -> str:
     name = f"  {job.external_id}" if job.external_id else ""
     return (f"{job.pk}  {job.created_at:%Y-%m-%d %H:%M:%S}Z  {job.type}@{job.version}  {job.queue}  {job.state}{why}"
             f"  r{job.revision}{name}")
-
-
-def _person() -> str:
-    try:
-        return f"shell:{getpass.getuser()}"
-    except (OSError, KeyError):
-        return "shell:somebody"
 
 
 def _limit(text: str) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from jobs import clock
-from jobs.errors import JobsError
+from jobs.management.operating import days, one_line
 from jobs.models import Key
 from jobs.services import keys, tenancy
 from jobs.services.keys import Permission
@@ -30,7 +29,7 @@ class Command(BaseCommand):
         create.add_argument("--workspace", help="slug; default: the site's own")
         create.add_argument("--tenant", help="the key sees this tenant only; it is made if it is new")
         create.add_argument("--groups", help="worker groups it may claim from, with commas; default: any")
-        create.add_argument("--expires-days", type=_days, help="days until it ends; default: never")
+        create.add_argument("--expires-days", type=days, help="days until it ends; default: never")
         listing = verbs.add_parser("list", help="every key, without secrets")
         listing.add_argument("--workspace", help="slug; default: all")
         revoke = verbs.add_parser("revoke", help="end a key at once")
@@ -38,10 +37,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do the verb; a refusal is one line."""
-        try:
+        with one_line():
             getattr(self, options["verb"])(options)
-        except JobsError as error:
-            raise CommandError(error.message) from None
 
     def create(self, said: dict[str, Any]) -> None:
         """Make a key."""
@@ -69,16 +66,6 @@ class Command(BaseCommand):
         """End a key."""
         key = keys.revoke(said["prefix"])
         self.stdout.write(f"{key.prefix} ({key.name}) is revoked.")
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0
-    if not 0 < days <= 36_500:
-        raise argparse.ArgumentTypeError("must be a number of days above 0, at most 36500")
-    return days
 
 
 def _state(key: Key, now: Any) -> str:

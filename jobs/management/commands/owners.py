@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandParser
 
 from jobs import clock
-from jobs.errors import JobsError
-from jobs.management.commands.keys import _days
+from jobs.management.operating import days, one_line, person
 from jobs.models import Owner
 from jobs.services import owners, tenancy
-
-BY = "command:owners"
 
 
 class Command(BaseCommand):
@@ -27,7 +24,7 @@ class Command(BaseCommand):
         put = verbs.add_parser("put", help="make a tenant's owner, or say it anew; another reference rotates")
         put.add_argument("reference", help="names the secret in the resolver's store")
         put.add_argument("--label", default="", help="what people call it")
-        put.add_argument("--expires-days", type=_days, help="days until it ends; default: never")
+        put.add_argument("--expires-days", type=days, help="days until it ends; default: never")
         put.add_argument("--concurrency", type=int, help="most jobs at once; default: the site's")
         put.add_argument("--rotate", action="store_true", help="the same reference, another secret")
         revoke = verbs.add_parser("revoke", help="end an owner and what runs under it at once")
@@ -40,21 +37,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do the verb; a refusal is one line."""
-        try:
+        with one_line():
             getattr(self, options["verb"])(options)
-        except JobsError as error:
-            raise CommandError(error.message) from None
 
     def put(self, said: dict[str, Any]) -> None:
-        """Make or rotate."""
+        """Make or rotate; a new tenant is made with it, once nothing is refused."""
+        owners.check(said["reference"], said["label"], said["concurrency"])
         tenant = tenancy.tenant(tenancy.workspace(said["workspace"]), said["tenant"], make=True)
         until = None if said["expires_days"] is None else clock.now() + timedelta(days=said["expires_days"])
-        self._say(owners.put(tenant, said["reference"], by=BY, label=said["label"], expires_at=until,
+        self._say(owners.put(tenant, said["reference"], by=person(), label=said["label"], expires_at=until,
                              concurrency=said["concurrency"], rotate=said["rotate"]))
 
     def revoke(self, said: dict[str, Any]) -> None:
         """End one."""
-        self._say(owners.revoke(tenancy.tenant(tenancy.workspace(said["workspace"]), said["tenant"]).pk, by=BY))
+        self._say(owners.revoke(tenancy.tenant(tenancy.workspace(said["workspace"]), said["tenant"]).pk, by=person()))
 
     def list(self, said: dict[str, Any]) -> None:
         """A line an owner."""
