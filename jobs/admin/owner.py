@@ -16,7 +16,7 @@ from jobs.admin.answering import AnsweringAdmin, refused
 from jobs.admin.filters import WorkspaceFilter
 from jobs.admin.places import PlaceForm
 from jobs.errors import Invalid
-from jobs.models import Owner
+from jobs.models import Owner, Tenant
 from jobs.models.permissions import Permission
 from jobs.services import owners, tenancy
 
@@ -84,6 +84,9 @@ class OwnerForm(PlaceForm):
         until = said.get("expires_at")
         if until is not None and until <= clock.now():
             self.add_error("expires_at", "must lie in the future")
+        if Tenant.objects.filter(workspace=said.get("workspace"), subject=said.get("tenant")).exclude(
+                deleting_at=None).exists():
+            self.add_error("tenant", tenancy.TenantDeleting().message)
         return said
 
 

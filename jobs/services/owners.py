@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 
-from jobs import clock
+from jobs import clock, codecs
 from jobs.clock import Now
 from jobs.conf import conf, credential_resolver
 from jobs.errors import Invalid, NotFound, Refused, RevisionMismatch
-from jobs.models import Attempt, Owner, Tenant
+from jobs.models import Attempt, Owner, Tenant, Workspace
 from jobs.outcomes import Interrupted
-from jobs.services import words
+from jobs.services import tenancy, words
 from jobs.services.recovery import BATCH, each
 from jobs.store import admission, due, owning, voiding
 from jobs.store.sql import durable, joining
@@ -69,12 +69,13 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     Another reference, an owner that was gone, and `rotate` (another secret under the same reference) begin a
     generation: attempts under the old one end as interrupted (`credential_rotated`), which is nobody's failure, and
     none of them can settle once this has committed (B23, B24). Jobs paused for want of an owner resume, a batch after
-    the commit and the rest by the duty. Raises Invalid and RevisionMismatch.
+    the commit and the rest by the duty. Raises Invalid, RevisionMismatch and TenantDeleting.
     """
     check(reference, label, concurrency)
     until = _until(expires_at)
     # A savepoint: a refusal must not leave the new row behind in the caller's transaction.
     with joining(savepoint=True):
+        _check_stays(tenant)
         owner = owning.made(tenant.workspace_id, tenant.pk)
         if until is not None and until <= owner.now:  # type: ignore[attr-defined]
             raise Invalid("must lie in the future", field="expires_at", code="invalid_expires_at")
@@ -87,6 +88,18 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     log.info("an owner was put", extra={"owner": owner.pk, "generation": owner.generation + new, "by": by})
     transaction.on_commit(lambda: _follow(tenant.pk), robust=True)
     return of(tenant.pk)
+
+
+def put_for(workspace: Workspace, subject: str | None, reference: str, **said: Any) -> Owner:
+    """The same for a tenant by its subject, who is made with it: a refusal leaves neither behind."""
+    with joining(savepoint=True):
+        return put(tenancy.tenant(workspace, subject, make=True), reference, **said)
+
+
+def _check_stays(tenant: Tenant) -> None:
+    """Raises TenantDeleting for a tenant of which nothing is to be left."""
+    if Tenant.objects.filter(pk=tenant.pk).exclude(deleting_at=None).exists():
+        raise tenancy.TenantDeleting(field="tenant_subject")
 
 
 def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
@@ -221,6 +234,16 @@ def resolve(fence: str, job_id: str) -> Any:
         log.error("the credential resolver has no credential", extra={"owner": under.owner})
         raise Unavailable()
     return found
+
+
+def shared(fence: str, job_id: str) -> Any:
+    """The same as a runner over HTTP is told it: as JSON. Raises Unavailable, also for what is no JSON."""
+    found = resolve(fence, job_id)
+    try:
+        return json.loads(codecs.canonical(dict(found) if isinstance(found, Mapping) else found))
+    except Invalid:
+        log.error("the credential is no JSON and cannot be shared", extra={"job": job_id})
+        raise Unavailable() from None
 
 
 def unavailable(claims: int) -> Interrupted:

@@ -167,7 +167,7 @@ def credentials(key: Key, batch: Batch) -> tuple[Batch, dict[str, dict[str, Any]
         under = owners.bound(job.fence)
         try:
             told[job.fence] = {"owner": under and {"owner": under.owner, "generation": under.generation},
-                               **({"credential": owners.resolve(job.fence, job.id)} if shares else {})}
+                               **({"credential": owners.shared(job.fence, job.id)} if shares else {})}
         except owners.Unavailable:
             lost.append(job)
     if not lost:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from jobs import selectors
 from jobs.api import waiting
 from jobs.live.access import TooMany
 from jobs.models import Job
-from jobs.services import assignments
+from jobs.services import assignments, keys
 from tests import database as db
 from tests.edges.caller import Caller, problem
 from tests.pages.site import server
@@ -206,3 +207,18 @@ def test_a_list_is_fifty_long_unless_said_and_at_most_so_long(api):
     assert len(api.get("/jobs?status=queued&limit=500").json()["jobs"]) == 51
     for wrong in ("0", "501", "x"):
         problem(api.get(f"/jobs?limit={wrong}"), 400, "invalid_limit")
+
+
+def test_a_key_that_is_revoked_while_it_waits_is_not_answered(api, driver, monkeypatch):
+    """C25: under WSGI too the key is looked at again, at the end in any case."""
+    job_id = driver.enqueue()
+    monkeypatch.setattr(waiting, "LOOK_S", 0.05)
+    looks = selectors.seen
+
+    def seen(ids):
+        keys.revoke(api.key.prefix)
+        driver.cancel(job_id)
+        return looks(ids)
+
+    monkeypatch.setattr(selectors, "seen", seen)
+    problem(api.get(f"/jobs/{job_id}/wait?timeoutMs=20000"), 401, "unauthenticated")

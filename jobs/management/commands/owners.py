@@ -47,10 +47,10 @@ class Command(BaseCommand):
 
     def put(self, said: dict[str, Any]) -> None:
         """Make or rotate."""
-        tenant = tenancy.tenant(tenancy.workspace(said["workspace"]), said["tenant"], make=True)
         until = None if said["expires_days"] is None else clock.now() + timedelta(days=said["expires_days"])
-        self._say(owners.put(tenant, said["reference"], by=BY, label=said["label"], expires_at=until,
-                             concurrency=said["concurrency"], rotate=said["rotate"]))
+        self._say(owners.put_for(
+            tenancy.workspace(said["workspace"]), said["tenant"], said["reference"], by=BY, label=said["label"],
+            expires_at=until, concurrency=said["concurrency"], rotate=said["rotate"]))
 
     def revoke(self, said: dict[str, Any]) -> None:
         """End one."""
