@@ -161,6 +161,14 @@ def test_hostile_ids_and_headers_are_4xx(api):
         for path in (f"/jobs/{name}", f"/jobs/{name}/receipts", f"/assignments/{name}/extend"):
             assert api.get(path).status_code in (404, 405), path
             assert api.post(path).status_code in (404, 405), path
+    for word in ("%00", "%ff", "a%0Ab", "%ED%A0%80"):
+        assert api.get(f"/jobs?type={word}").status_code in (200, 400), word
+        problem(api.get(f"/definitions?type={word}"), 404, "definition_not_found")
+        for query in (f"queue={word}", f"cursor={word}", f"status={word}", f"limit={word}"):
+            assert api.get(f"/jobs?{query}").status_code == 400, query
+        assert api.get(f"/jobs/x/wait?timeoutMs={word}").status_code == 400, word
+        assert api.post(f"/agents/{word}/jobs", {"kind": "outside"}).status_code == (
+            202 if word in ("%ff", "%ED%A0%80") else 400), word
     for key in ("a\x00", "a\tb", "é", "x" * 201, " "):
         answer = api.post("/jobs", {"type": "outside"}, Idempotency_Key=key)
         assert answer.status_code == (202 if key == " " else 400), key

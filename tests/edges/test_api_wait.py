@@ -167,6 +167,8 @@ def test_a_key_has_so_many_places_to_wait_in(api, driver, settings):
 def _old_server(monkeypatch):
     """Recovery stands still for a while after the database's start, which a test's may be near."""
     monkeypatch.setattr("jobs.services.recovery.Recovery._stand_still", lambda self: False)
+    # What an earlier test set off may still be at its end.
+    until(lambda: assignments._recovering.done())
     assignments._looked.now()
 
 
@@ -197,6 +199,25 @@ def test_many_readers_set_off_one_look_a_second(api, driver):
     assert begun == [True, False, False]
     until(lambda: not Job.objects.filter(attempt__isnull=False).exists())
     assert assignments.look_after(Job.objects.get(pk=jobs[0])) is False
+
+
+@pytest.mark.usefixtures("_old_server")
+def test_behind_a_look_that_takes_long_no_others_pile_up(api, driver, monkeypatch):
+    """A56, case-C07: one at a time, however long the database takes and however many read."""
+    driver.enqueue()
+    driver.claim(1)
+    db.pass_time(60)
+    row, go, looks = Job.objects.get(), threading.Event(), []
+    monkeypatch.setattr(assignments, "_recover", lambda: (looks.append(1), go.wait(30)))
+    try:
+        for _ in range(5):
+            assignments._looked.now()
+            assignments.look_after(row)
+        until(lambda: looks)
+        assert (len(looks), assignments._background._work_queue.qsize()) == (1, 0)
+    finally:
+        go.set()
+    until(lambda: assignments._recovering.done())
 
 
 def test_a_list_is_fifty_long_unless_said_and_at_most_so_long(api):

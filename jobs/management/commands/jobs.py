@@ -121,7 +121,7 @@ class Command(BaseCommand):
         job, kind = _found(said, said["id"]), said["verb"].replace("-", "_")
         payload = json_of(said["payload"]) if "payload" in said else None
         reason = {} if said.get("reason") is None else {"reason": said["reason"]}
-        commands.send(str(job.pk), kind, payload, by=_person(), **reason)
+        commands.send(str(job.pk), kind, payload, by=_person(), allow_archived=True, **reason)
         self._tell(_found(said, str(job.pk)), said)
 
     def act(self, said: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ def _act(said: dict[str, Any], job: Job) -> None:
         told["reason"] = said["reason"]
     match said["verb"]:
         case "cancel":
-            cancellation.cancel(job.pk, **told)
+            cancellation.cancel(job.pk, allow_archived=True, **told)
         case "pause":
             cancellation.pause(job.pk, **told)
         case _:
