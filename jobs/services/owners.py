@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.views.decorators.debug import sensitive_variables
 
 from jobs import clock, codecs
 from jobs.clock import Now
@@ -216,6 +217,8 @@ def bound(fence: str) -> Bound | None:
     return Bound(owner.pk, said["generation"], owner.reference, row[2], stands)
 
 
+# Nor may it stand in a report of an error, which shows what the frames of a traceback held.
+@sensitive_variables()
 def resolve(fence: str, job_id: str) -> Any:
     """The secret that this attempt runs with, from the site's resolver: text, or a mapping. Raises Unavailable.
 
@@ -236,6 +239,7 @@ def resolve(fence: str, job_id: str) -> Any:
     return found
 
 
+@sensitive_variables()
 def shared(fence: str, job_id: str) -> Any:
     """The same as a runner over HTTP is told it: as JSON. Raises Unavailable, also for what is no JSON."""
     found = resolve(fence, job_id)

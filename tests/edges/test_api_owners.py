@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.views.debug import ExceptionReporter
 
 from jobs.models import Attempt, Job, Owner
 from jobs.services import erasure, tenancy
@@ -80,6 +81,28 @@ def test_a_secret_that_is_no_json_is_shared_with_nobody(api, monkeypatch, caplog
     job = Job.objects.get(pk=job_id)
     assert (job.state, job.reason, job.failures) == ("queued", "owner_unavailable", 0)
     assert "s3cr3t" not in caplog.text
+
+
+def test_no_report_of_an_error_shows_the_secret_in_a_frame(api, monkeypatch, caplog, settings) -> None:
+    """E10: what breaks behind the resolver is mailed to the site's admins with what each frame held."""
+    settings.DEBUG = False
+    put(concurrency=5)
+    for place in ("jobs.selectors.external_ids", "jobs.services.owners.credential_resolver"):
+        api.enqueue("owned-shared")
+        with monkeypatch.context() as broken:
+            if "resolver" in place:
+                # In the resolver's own caller.
+                broken.setattr("jobs.services.owners.Mapping", SECRET)
+                broken.setattr("tests.owned.resolve", lambda *a, **k: {"password": SECRET})
+            else:
+                broken.setattr(place, lambda ids: 1 / 0)
+            assert api.post("/runtime/claim", {"slots": 1}).status_code == 500
+    reported = [r.exc_info for r in caplog.records if r.exc_info]
+    assert {info[0] for info in reported} == {ZeroDivisionError, TypeError}
+    for info in reported:
+        report = ExceptionReporter(None, *info)
+        for text in (report.get_traceback_text(), report.get_traceback_html()):
+            assert "s3cr3t" not in text
 
 
 def test_a_secret_that_is_a_mapping_is_shared_as_an_object(api, monkeypatch) -> None:
