@@ -28,8 +28,9 @@ def facts_of(record: logging.LogRecord, form: logging.Formatter, but: frozenset[
     """What a record says: level, logger, message, exception, and what was added by `extra`."""
     told: dict[str, Any] = {"level": record.levelname, "logger": record.name,
                             "message": without_queries(record.getMessage())}
-    if record.exc_info:
-        told["exception"] = _ends(without_queries(form.formatException(record.exc_info)))
+    # The text alone is left where a secret was taken out of it.
+    if exception := form.formatException(record.exc_info) if record.exc_info else record.exc_text:
+        told["exception"] = _ends(without_queries(exception))
     added = {name: value for name, value in record.__dict__.items() if name not in but and value is not None}
     return {**added, **told}
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote, quote_plus
 
 LIMIT: Final = 2_000
 DEEPEST: Final = 8
@@ -49,7 +50,8 @@ _LEAST_SECRET: Final = 8
 
 
 def secrets_of(credential: Any) -> tuple[str, ...]:
-    """The texts that must not be kept of a credential, the longest first, also as JSON and as Python write them.
+    """The texts that must not be kept of a credential, the longest first, also as JSON, Python and addresses write
+    them.
 
     A text is one, and its longer lines are; of a mapping every text of 8 characters or more.
     """
@@ -58,13 +60,21 @@ def secrets_of(credential: Any) -> tuple[str, ...]:
         if text is credential or len(text) >= _LEAST_SECRET:
             found |= {text, *(line for line in text.splitlines() if len(line) >= _LEAST_SECRET)}
     written = {form for text in found for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1],
-                                                   json.dumps(text, ensure_ascii=False)[1:-1])}
+                                                   json.dumps(text, ensure_ascii=False)[1:-1], *_in_addresses(text))}
     return tuple(sorted(filter(None, written), key=len, reverse=True))
+
+
+def _in_addresses(text: str) -> Iterator[str]:
+    """As the addresses in the errors of HTTP clients write it."""
+    raw = text.encode(errors="replace")
+    yield from (quote(raw), quote(raw, safe=""), quote_plus(raw))
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, (bytes, bytearray)):
+        yield from (bytes(value).decode(errors="replace"), repr(bytes(value))[2:-1])
     elif isinstance(value, Mapping):
         for inner in value.values():
             yield from _texts(inner)

@@ -60,6 +60,8 @@ class Scope(NamedTuple):
 
 def scope(workspace_id: int, subject: str | None) -> Scope:
     """The scope of a tenant by its subject (None: the workspace's system tenant); an unknown one sees nothing."""
+    if subject is not None and not subject.isprintable():
+        return Scope(workspace_id, None)
     found = Tenant.objects.filter(workspace_id=workspace_id, subject=subject).values_list("pk", flat=True).first()
     return Scope(workspace_id, found)
 
@@ -126,7 +128,8 @@ def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None
     if narrowed.states:
         found = found.filter(state__in=narrowed.states)
     if narrowed.type is not None:
-        found = found.filter(type=narrowed.type)
+        # What no database holds is no type.
+        found = found.filter(type=narrowed.type) if narrowed.type.isprintable() else found.none()
     if narrowed.queue is not None:
         found = found.filter(queue=narrowed.queue)
     signer = signing.Signer(salt=_salt(seen, narrowed))

@@ -15,7 +15,7 @@ from jobs.admin.answering import AnsweringAdmin, refused
 from jobs.admin.filters import WorkspaceFilter
 from jobs.admin.places import PlaceForm
 from jobs.errors import Invalid
-from jobs.models import Owner
+from jobs.models import Owner, Tenant
 from jobs.models.permissions import Permission
 from jobs.services import owners, tenancy
 
@@ -86,6 +86,9 @@ class OwnerForm(PlaceForm):
         except Invalid as error:
             for fault in error.faults:
                 self.add_error(fault["field"], fault["message"])
+        if Tenant.objects.filter(workspace=said.get("workspace"), subject=said.get("tenant")).exclude(
+                deleting_at=None).exists():
+            self.add_error("tenant", tenancy.TenantDeleting().message)
         return said
 
 

@@ -12,7 +12,7 @@ from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
 from jobs.models import Owner
-from jobs.services import owners, tenancy
+from jobs.services import owners
 from jobs.services.keys import Permission
 
 _FIELDS = ("reference", "label", "expires_at", "concurrency", "rotate")
@@ -50,12 +50,11 @@ class OwnerOfTenant(View):
         reference = fields.text(body, "reference")
         label, rotate = fields.text(body, "label", default=""), fields.boolean(body, "rotate", False)
         until = fields.moment(body, "expires_at", "invalid_expires_at")
-        owners.check(reference, label, body.get("concurrency"), until)
         revision = parsing.if_match(request)
         who = caller(request)
-        tenant = tenancy.tenant(who.key.workspace, who.subject(named_tenant(request)), make=True)
-        made = owners.put(tenant, reference, by=who.by, label=label, expires_at=until,
-                          concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
+        made = owners.put_for(
+            who.key.workspace, who.subject(named_tenant(request)), reference, by=who.by, label=label, expires_at=until,
+            concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
         return _told(made, 201 if made.revision == 1 else 200)
 
     def delete(self, request: Request) -> Response:

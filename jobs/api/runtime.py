@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_variables
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,6 +20,7 @@ class Claim(View):
 
     permissions = {"POST": Permission.CLAIM}
 
+    @method_decorator(sensitive_variables())
     def post(self, request: Request) -> Response:
         """Take what is claimable, waiting for the first; nothing to do is an empty list, never an error."""
         body = parsing.body(request, ("worker_groups", "queues", "slots", "wait_seconds"), optional=True)

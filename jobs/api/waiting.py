@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from jobs import clock, selectors
 from jobs.api import parsing, shapes
 from jobs.api.agents import spelled
+from jobs.api.errors import Unauthenticated
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.conf import conf
@@ -40,6 +41,7 @@ DEFAULT_MS, MOST_MS = 15_000, 120_000
 DEPRECATED = "@1767225600"
 LOOK_S = 0.2
 PING_S = 60.0
+STANDING_S = 1.0
 _MILLISECONDS = re.compile(r"[0-9]{1,30}")
 
 
@@ -126,15 +128,28 @@ _lock = threading.Lock()
 
 
 def _wait(parked: Parked) -> None:
-    until = clock.monotonic() + parked.seconds
+    until, asked = clock.monotonic() + parked.seconds, clock.Every(STANDING_S, first_after_s=STANDING_S)
     with _place(parked.bearer.holder):
         while (left := until - clock.monotonic()) > 0:
             # Nothing of the database is held while waiting.
             connection.close()
             clock.sleep(min(left, LOOK_S))
             now: Any = selectors.seen([parked.seen.id]).get(parked.seen.id)
-            if now is None or now.state in TERMINAL:
+            if asked.due() and not _stands(parked.bearer):
                 return
+            if now is None or now.state in TERMINAL:
+                break
+        _stands(parked.bearer)
+
+
+def _stands(bearer: Bearer) -> bool:
+    """Whether it sees the job still. Raises where its key does not live any more."""
+    over = access.ended([bearer]).get(bearer)
+    if isinstance(over, access.Unauthenticated):
+        raise Unauthenticated("This key is not live any more.")
+    if isinstance(over, access.NotAllowed):
+        raise over
+    return over is None
 
 
 @contextmanager

@@ -41,7 +41,8 @@ class Owner(models.Model):
                                 condition=Q(revoked_at__isnull=True, expires_at__isnull=False))]
 
     def __str__(self) -> str:
-        return self.label or f"owner {self.pk}"
+        # Not by its label: the log of the admin outlives the tenant.
+        return f"owner {self.pk}"
 
     def stands(self, now: datetime) -> bool:
         """Whether jobs may run under it at this moment."""

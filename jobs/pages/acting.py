@@ -63,7 +63,7 @@ def _abort(ids: Sequence[UUID], by: str, reason: str, revisions: Mapping[str, in
     answers: list[Any] = []
     for id_ in ids:
         try:
-            answers.append(commands.abort(id_, by=by, reason=reason))
+            answers.append(commands.abort(id_, by=by, reason=reason, allow_archived=True))
         except JobsError as error:
             answers.append(error)
     return answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from django.db import OperationalError, connections
@@ -42,6 +42,8 @@ _upkeep = Upkeep()
 _background = ThreadPoolExecutor(1, thread_name_prefix="jobs-upkeep")
 _looked = clock.Every(1.0)
 _looking = threading.Lock()
+_recovering: Future[None] = Future()
+_recovering.set_result(None)
 
 
 def take(claimer: Claimer, slots: int) -> Batch:
@@ -134,10 +136,12 @@ def look_after(job: Job) -> bool:
     """
     if job.attempt_id is None or not due.is_lapsed(str(job.attempt_id), int(conf().RECOVERY_GRACE_S * 1_000_000)):
         return False
+    global _recovering
     with _looking:
-        if not _looked.due():
+        # A slow database is asked by one at a time, and nothing piles up behind it.
+        if not _recovering.done() or not _looked.due():
             return False
-    _background.submit(_recover)
+        _recovering = _background.submit(_recover)
     return True
 
 

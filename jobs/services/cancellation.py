@@ -34,12 +34,16 @@ def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled",
     check_reason(reason)
     refused: dict[str, JobsError] = {}
     if not allow_archived:
-        archived = lookup.of_archived([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)])
-        refused = dict.fromkeys(archived, Refused("The tenant is archived; its jobs end by themselves.",
-                                                  code="tenant_archived"))
+        refused = dict(of_archived([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)]))
     answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision),
                     refused=refused)
     return [_quiet(answer, id_) for answer, id_ in zip(answers, job_ids, strict=True)]
+
+
+def of_archived(job_ids: Sequence[str]) -> dict[str, Refused]:
+    """Those of these jobs that callers may not end, and why (B37)."""
+    return dict.fromkeys(lookup.of_archived(job_ids), Refused("The tenant is archived; its jobs end by themselves.",
+                                                              code="tenant_archived"))
 
 
 def _each(job_ids: Sequence[JobId], move: Callable[[str], Move], *, release: bool = False,

@@ -17,7 +17,7 @@ from jobs.errors import Invalid, JobEnded, JobNotFound, JobsError, KeyReused, Re
 from jobs.registry import nearest
 from jobs.services import words
 from jobs.services.assignments import Beat
-from jobs.services.cancellation import answered, check_reason
+from jobs.services.cancellation import answered, check_reason, of_archived
 from jobs.services.words import JobId
 from jobs.states import HELD, TERMINAL, CommandKind, State, Verb
 from jobs.store import commands as store
@@ -83,12 +83,13 @@ def draft(kind: CommandKind, payload: Any, by: str, *, most: int = PAYLOAD_BYTES
 
 
 def send(job_id: JobId, said: CommandKind | str, payload: Any = None, *, by: str, reason: str | None = None,
-         idempotency_key: str | None = None) -> Sent:
+         idempotency_key: str | None = None, allow_archived: bool = False) -> Sent:
     """Send a command to an active job; a listening holder hears of it within 250 ms (A6, A54, A55).
 
     An abort of a job that nobody holds stops it at once; one that is held is asked to stop, and the first reason stays.
     Aborting what is asked to stop already, or is cancelled, is a quiet yes, and so is the same request with its key.
-    Raises JobNotFound, JobEnded naming the state, TooManyCommands, KeyReused and Invalid (kind, payload, reason, key).
+    Raises JobNotFound, JobEnded naming the state, TooManyCommands, KeyReused, Invalid (kind, payload, reason, key), and
+    for an abort `tenant_archived` as `cancel` does (B37).
     """
     what = kind(said)
     words.key(idempotency_key, "idempotency_key")
@@ -106,6 +107,8 @@ def send(job_id: JobId, said: CommandKind | str, payload: Any = None, *, by: str
             wanted = _marked(id_, wanted)
             if (known := _known(id_, job.tenant_id, wanted)) is not None:
                 return known
+        if what is CommandKind.ABORT and not allow_archived and (refused := of_archived([id_])):
+            raise refused[id_]
         sent = _abort(id_, job, wanted) if what is CommandKind.ABORT else _tell(id_, job, wanted)
         failpoints.at("command.written")
     return sent

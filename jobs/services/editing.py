@@ -6,7 +6,7 @@ Payloads stay out of receipts (E12): of a difference they hold where, and hashes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from jobs.codecs import canonical, digest, pointer
@@ -40,19 +40,39 @@ def change(job_id: str, given: Any, *, by: str, reason: str) -> None:
            "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s")}
     changing.write(job_id, row, Kind.CHANGED, {
         "by": by, "reason": reason, "input": digest(text).hex(), "before": digest(found.input).hex(),
-        **difference(_loaded(found.input), json.loads(text))})
+        **difference(_loaded(found.input), json.loads(text), frozenset(_names(definition.input.json_schema())))})
 
 
-def difference(before: Any, after: Any) -> dict[str, Any]:
-    """Where two JSON values differ: at most 20 pointers with hashes, and how many `more` there are."""
+def difference(before: Any, after: Any, names: Collection[str]) -> dict[str, Any]:
+    """Where two JSON values differ: at most 20 pointers with hashes, and how many `more` there are.
+
+    Only `names`, the site's own, are spelled out: other keys are a caller's words, and stand as `#` and a hash.
+    """
     found = list(_differences(before, after, ()))
-    listed = [{"at": pointer(path), **{side: digest(canonical(value))[:HASH // 2].hex()
+    listed = [{"at": pointer(_shown(path, names)), **{side: digest(canonical(value))[:HASH // 2].hex()
                                        for side, value in (("before", old), ("after", new)) if value is not _MISSING}}
               for path, old, new in found[:MOST]]
     return {"changes": listed, "more": len(found) - MOST if len(found) > MOST else None}
 
 
 _MISSING = object()
+
+
+def _shown(path: tuple[object, ...], names: Collection[str]) -> tuple[object, ...]:
+    return tuple(step if type(step) is int or step in names else f"#{digest(canonical(step))[:4].hex()}"
+                 for step in path)
+
+
+def _names(schema: Any) -> Iterator[str]:
+    """The names of fields that a JSON Schema declares, wherever."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _names(inner)
+    elif isinstance(schema, dict):
+        for word, inner in schema.items():
+            if word == "properties" and isinstance(inner, dict):
+                yield from inner
+            yield from _names(inner)
 
 
 def _loaded(text: str) -> Any:

@@ -13,14 +13,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import transaction
+from django.views.decorators.debug import sensitive_variables
 
-from jobs import clock
+from jobs import clock, codecs
 from jobs.clock import Now
 from jobs.conf import conf, credential_resolver
 from jobs.errors import Invalid, NotFound, Refused, RevisionMismatch
-from jobs.models import Attempt, Owner, Tenant
+from jobs.models import Attempt, Owner, Tenant, Workspace
 from jobs.outcomes import Interrupted
-from jobs.services import words
+from jobs.services import tenancy, words
 from jobs.services.recovery import BATCH, each
 from jobs.store import admission, due, owning, voiding
 from jobs.store.sql import durable, joining
@@ -69,11 +70,12 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     Another reference, an owner that was gone, and `rotate` (another secret under the same reference) begin a
     generation: attempts under the old one end as interrupted (`credential_rotated`), which is nobody's failure, and
     none of them can settle once this has committed (B23, B24). Jobs paused for want of an owner resume, a batch after
-    the commit and the rest by the duty. Raises Invalid and RevisionMismatch.
+    the commit and the rest by the duty. Raises Invalid, RevisionMismatch and TenantDeleting.
     """
     check(reference, label, concurrency, expires_at)
     # A savepoint: a refusal must not leave the new row behind in the caller's transaction.
     with joining(savepoint=True):
+        _check_stays(tenant)
         owner = owning.made(tenant.workspace_id, tenant.pk)
         _check_revision(owner, revision)
         new = rotate or owner.reference != reference or not owner.stands(owner.now)  # type: ignore[attr-defined]
@@ -84,6 +86,18 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     log.info("an owner was put", extra={"owner": owner.pk, "generation": owner.generation + new, "by": by})
     transaction.on_commit(lambda: _follow(tenant.pk), robust=True)
     return of(tenant.pk)
+
+
+def put_for(workspace: Workspace, subject: str | None, reference: str, **said: Any) -> Owner:
+    """The same for a tenant by its subject, who is made with it: a refusal leaves neither behind."""
+    with joining(savepoint=True):
+        return put(tenancy.tenant(workspace, subject, make=True), reference, **said)
+
+
+def _check_stays(tenant: Tenant) -> None:
+    """Raises TenantDeleting for a tenant of which nothing is to be left."""
+    if Tenant.objects.filter(pk=tenant.pk).exclude(deleting_at=None).exists():
+        raise tenancy.TenantDeleting(field="tenant_subject")
 
 
 def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
@@ -118,10 +132,7 @@ def _check_revision(owner: Owner, wanted: int | None) -> None:
 
 
 def check(reference: Any, label: Any = "", concurrency: Any = None, expires_at: datetime | None = None) -> None:
-    """What may be said of an owner; raises Invalid with every fault.
-
-    Whoever makes a tenant for it asks here first, so that a refusal leaves none behind (E3).
-    """
+    """What may be said of an owner; raises Invalid with every fault."""
     faults = []
     if not isinstance(reference, str) or not 0 < len(reference) <= REFERENCE_LIMIT or not reference.isprintable():
         faults.append(("reference", f"must be 1 to {REFERENCE_LIMIT} printable characters"))
@@ -201,6 +212,8 @@ def bound(fence: str) -> Bound | None:
     return Bound(owner.pk, said["generation"], owner.reference, row[2], stands)
 
 
+# Nor may it stand in a report of an error, which shows what the frames of a traceback held.
+@sensitive_variables()
 def resolve(fence: str, job_id: str) -> Any:
     """The secret that this attempt runs with, from the site's resolver: text, or a mapping. Raises Unavailable.
 
@@ -219,6 +232,17 @@ def resolve(fence: str, job_id: str) -> Any:
         log.error("the credential resolver has no credential", extra={"owner": under.owner})
         raise Unavailable()
     return found
+
+
+@sensitive_variables()
+def shared(fence: str, job_id: str) -> Any:
+    """The same as a runner over HTTP is told it: as JSON. Raises Unavailable, also for what is no JSON."""
+    found = resolve(fence, job_id)
+    try:
+        return json.loads(codecs.canonical(dict(found) if isinstance(found, Mapping) else found))
+    except Invalid:
+        log.error("the credential is no JSON and cannot be shared", extra={"job": job_id})
+        raise Unavailable() from None
 
 
 def unavailable(claims: int) -> Interrupted:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection
+from django.views.decorators.debug import sensitive_variables
 
 from jobs import clock, codecs, selectors
 from jobs.conf import conf, registry
@@ -154,6 +155,7 @@ def _fault(definition: Definition, text: str) -> str | None:
     return None
 
 
+@sensitive_variables()
 def credentials(key: Key, batch: Batch) -> tuple[Batch, dict[str, dict[str, Any]]]:
     """By attempt what its runner learns of the owner: the binding, and the secret where the definition shares it (E8).
 
@@ -167,7 +169,7 @@ def credentials(key: Key, batch: Batch) -> tuple[Batch, dict[str, dict[str, Any]
         under = owners.bound(job.fence)
         try:
             told[job.fence] = {"owner": under and {"owner": under.owner, "generation": under.generation},
-                               **({"credential": owners.resolve(job.fence, job.id)} if shares else {})}
+                               **({"credential": owners.shared(job.fence, job.id)} if shares else {})}
         except owners.Unavailable:
             lost.append(job)
     if not lost:

@@ -6,7 +6,7 @@ import logging
 
 from django.db import transaction
 
-from jobs import clock
+from jobs import clock, codecs
 from jobs.conf import conf
 from jobs.errors import Conflict, Invalid, NotFound, Refused
 from jobs.models import Tenant, Workspace
@@ -44,10 +44,12 @@ def make_workspace(slug: str, name: str = "") -> Workspace:
 
 def workspace(slug: str | None = None) -> Workspace:
     """The workspace of this slug, by default the site's own; raises NotFound."""
-    try:
-        return Workspace.objects.get(slug=slug or conf().WORKSPACE)
-    except Workspace.DoesNotExist:
-        raise NotFound(f"There is no workspace {slug or conf().WORKSPACE!r}.", field="workspace") from None
+    wanted = slug or conf().WORKSPACE
+    # What no database holds is not asked for.
+    found = Workspace.objects.filter(slug=wanted).first() if wanted.isprintable() else None
+    if found is None:
+        raise NotFound(f"There is no workspace {codecs.printable(wanted, 64)!r}.", field="workspace")
+    return found
 
 
 def tenant(workspace: Workspace, subject: str | None, *, make: bool = False) -> Tenant:

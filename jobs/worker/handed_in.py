@@ -6,6 +6,7 @@ The hook runs here, as around a handler of ours. A request waits for it no longe
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from typing import Any
 
@@ -23,6 +24,12 @@ from jobs.worker.connection import close_all
 from jobs.worker.context import Run
 from jobs.worker.publication import Commit, publish
 from jobs.worker.results import Published, Result
+
+# Hooks that hang keep their threads: no more of them than a process can bear.
+MOST = 32
+log = logging.getLogger("jobs.runners")
+_publishing: set[str] = set()
+_guard = threading.Lock()
 
 
 class NotPublished(Conflict):
@@ -58,21 +65,28 @@ def complete(key: Key, name: str, artifact: Any) -> Settled:
 
 
 def _published(key: Key, held: Assignment, definition: Definition, done: Completed) -> Result:
-    """What became of the hook, in a thread that a hook which hangs may keep."""
+    """What became of the hook, in a thread that a hook which hangs may keep. Raises NotStored, before it is called."""
     by = runners.actor(key)
     job = runners.claimed(held)
     run = Run(job, definition, by)
     commit = Commit(job, run, done, by)
     found: list[Result] = []
+    _take_place(held)
 
     def work() -> None:
         try:
             found.append(publish(definition, job, run, done, commit))
         finally:
+            _leave(held)
             close_all()
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="jobs-publish", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        # The system has no more threads.
+        _leave(held)
+        raise NotStored(retry_after_s=1) from None
     thread.join(conf().PUBLISH_S)
     if found:
         return found[0]
@@ -80,6 +94,23 @@ def _published(key: Key, held: Assignment, definition: Definition, done: Complet
     run.stop("publish_timeout")
     run.publishing = True
     return Published() if commit.committed else run.timed_out()
+
+
+def _take_place(held: Assignment) -> None:
+    """One of the places, one an attempt: who hands in again meanwhile waits. Raises NotStored."""
+    with _guard:
+        if held.id in _publishing:
+            raise NotStored("This result is being published.", retry_after_s=1)
+        if len(_publishing) >= MOST:
+            log.error("%d publication hooks run in this process, and no more may", MOST,
+                      extra={"event": "publication.full", "type": f"{held.type}@{held.version}"})
+            raise NotStored(retry_after_s=1)
+        _publishing.add(held.id)
+
+
+def _leave(held: Assignment) -> None:
+    with _guard:
+        _publishing.discard(held.id)
 
 
 def _failed(key: Key, held: Assignment, failed: Failed) -> Settled:

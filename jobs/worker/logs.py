@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.logs import facts_of
-from jobs.redaction import masked_facts
+from jobs.redaction import masked, masked_facts
 from jobs.services import continuing
 
 if TYPE_CHECKING:
@@ -42,15 +42,38 @@ class AttemptFilter(logging.Filter):
     """Gives records `job`, `attempt`, `type` and `tenant`, None outside of an attempt; lets every record through.
 
     A site's own handlers have it in `runworker`; where a format names these words in other processes too, LOGGING
-    lists it as a filter. What the caller said by `extra` stays.
+    lists it as a filter. What the caller said by `extra` stays. The credential of the attempt is taken out here: before
+    any formatter cuts the text, so that no part of it is left (E10).
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Complete the record."""
         run = present.get()
+        if run is not None and run.masks:
+            _mask(record, run.masks)
         for name, value in (_NOBODY if run is None else run.facts).items():
             record.__dict__.setdefault(name, value)
         return True
+
+
+_OWN = frozenset(vars(logging.makeLogRecord({})))
+
+
+def _mask(record: logging.LogRecord, masks: tuple[str, ...]) -> None:
+    """Take these secrets out of all that a record says; of an exception its text stays, whose frames hold them."""
+    try:
+        record.msg = masked(record.getMessage(), masks)
+        if record.exc_info:
+            record.exc_text = masked(logging.Formatter().formatException(record.exc_info), masks)
+        added = {name: masked_facts(value, masks) for name, value in vars(record).items() if name not in _OWN}
+        vars(record).update(added)
+    except Exception as error:
+        # What cannot be read cannot be looked through.
+        for name in vars(record).keys() - _OWN:
+            del record.__dict__[name]
+        record.msg, record.exc_text = f"a log record that cannot be read: {type(error).__name__}", None
+    record.args, record.exc_info = None, None
+    record.stack_info = record.stack_info and masked(record.stack_info, masks)
 
 
 class Keeping(logging.Handler):
@@ -61,6 +84,7 @@ class Keeping(logging.Handler):
         form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
         form.converter = time.gmtime
         self.setFormatter(form)
+        self.addFilter(AttemptFilter())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep it, a line each."""
@@ -87,9 +111,6 @@ class Writing(logging.Handler):
         """Write it, with what the caller added."""
         try:
             told = facts_of(record, self._form)
-            run = present.get()
-            if run is not None and run.masks:
-                told = masked_facts(told, run.masks)
             whose = {name: told.pop(name, None) for name in _NOBODY}
             self._output.write("log", told | (whose if whose["job"] is not None else {}))
         except Exception:

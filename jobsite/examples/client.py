@@ -7,7 +7,9 @@ import http.client
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from contextlib import suppress
 from typing import IO, Any
 
 MAX_ANSWER = 64 * 1024 * 1024
@@ -36,13 +38,26 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def _is_address(url: str) -> bool:
+    place = urllib.parse.urlsplit(url)
+    try:
+        known = place.port is None or place.port > 0
+    except ValueError:
+        return False
+    return known and place.scheme in ("http", "https") and bool(place.hostname) and not (
+        "@" in place.netloc or place.query)
+
+
 class Client:
     """One server and one key. Safe to use from many threads."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = 15.0) -> None:
-        """Raises ValueError for an address that is none."""
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("The address of the server begins with http:// or https://.")
+        """Raises ValueError for an address that is none, and for a key that no header can carry, without its words."""
+        if not _is_address(url):
+            raise ValueError("The address of the server begins with http:// or https://, and holds no password.")
+        # What is wrong with a header is said by quoting it.
+        if not key.isascii() or not key.isprintable() or " " in key:
+            raise ValueError("The key must be printable ASCII without spaces.")
         self._url, self._key, self._timeout_s = url.rstrip("/") + "/api/v1", key, timeout_s
         self._opener = urllib.request.build_opener(_Stay())
         # How far the server's clock is ahead of ours; its moments are read by it.
@@ -63,8 +78,9 @@ class Client:
             raise Away(f"{type(error).__name__}: {error}") from None
 
     def _compare(self, date: str | None) -> None:
-        if date:
-            self.ahead_s = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+        # An answer counts whatever a proxy says of the time.
+        with suppress(ValueError, TypeError, OverflowError):
+            self.ahead_s = email.utils.parsedate_to_datetime(date or "").timestamp() - time.time()
 
 
 def _object(answer: IO[bytes]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
 def _key() -> str:
     if path := os.environ.get("JOBSITE_KEY_FILE"):
         return Path(path).read_text().strip()
-    return os.environ.get("JOBSITE_KEY", "")
+    return os.environ.get("JOBSITE_KEY", "").strip()
 
 
 def main(given: list[str] | None = None) -> int:

@@ -42,6 +42,9 @@ def test_no_key_and_every_dead_key_are_401_alike(api):
     ("POST", "/assignments/x/extend", "claim"), ("POST", "/assignments/x/complete", "claim"),
     ("POST", "/jobs/x/steer", "control"), ("POST", "/jobs/x/follow_up", "control"),
     ("POST", "/jobs/x/abort", "control"), ("POST", "/assignments/x/cancelled", "claim"),
+    ("POST", "/jobs/x/follow-up", "control"), ("POST", "/jobs/x/redact", "erase"), ("GET", "/jobs/x/wait", "read"),
+    ("POST", "/agents/x/jobs", "enqueue"), ("GET", "/owner", "owners"), ("PUT", "/owner", "owners"),
+    ("DELETE", "/owner", "owners"),
     ("POST", "/assignments/x/fail", "claim"), ("POST", "/assignments/x/release", "claim"),
 ])
 def test_each_method_needs_its_own_permission(api, method, path, needs):
@@ -94,7 +97,8 @@ def _alike(*answers):
 @pytest.mark.parametrize(("method", "tail"), [
     ("GET", ""), ("GET", "/receipts"), ("GET", "/attempts"), ("GET", "/artifact"), ("POST", "/controls"),
     ("POST", "/requeue"),
-    ("DELETE", "/dead-letter"),
+    ("DELETE", "/dead-letter"), ("GET", "/wait"), ("POST", "/steer"), ("POST", "/follow_up"), ("POST", "/abort"),
+    ("POST", "/redact"),
 ])
 def test_a_foreign_job_reads_like_an_unknown_one(api, driver, method, tail):
     """E2, I16: two workspaces and two tenants; status, body and headers byte for byte, and no row changes."""
@@ -136,6 +140,9 @@ def test_a_tenant_key_sees_and_makes_its_own_only(api):
     rows = everything()
     _alike(*(mine.get(f"/jobs?tenant_subject={who}") for who in ("theirs", "nobody")))
     _alike(*(mine.post("/jobs", {**EMPTY, "tenant_subject": who}) for who in ("theirs", "nobody")))
+    for method, path, body in (("POST", "/agents/codex/jobs", {"kind": "outside"}), ("GET", "/owner", None),
+                               ("PUT", "/owner", {"reference": "x"}), ("DELETE", "/owner", None)):
+        _alike(*(mine.send(method, path, body, X_Tenant_Subject=who) for who in ("theirs", "nobody")))
     problem(mine.post("/jobs", {**EMPTY, "tenant_subject": "theirs"}), 404, "tenant_not_found")
     assert everything() == rows
     assert len(mine.get("/jobs").json()["jobs"]) == 2
@@ -200,3 +207,34 @@ def test_the_fold_is_the_row_after_all_of_it(api):
     api.assignment(api.claim_one(), "release", {"delay_s": 5})
     for (job_id,) in db.rows("SELECT id FROM jobs_job"):
         check(job_id)
+
+
+def test_what_one_tenant_says_means_nothing_to_another(api):
+    """E2, I16: keys, session keys and singletons of two tenants, of a workspace's own and of two workspaces never meet.
+    """
+    callers = [Caller(tenant="mine"), Caller(tenant="theirs"), Caller(workspace="other"), api]
+    said = {"session_key": "s", "job_id": "j", "idempotency_key": "k"}
+    made = [caller.enqueue(**said)["id"] for caller in callers]
+    assert len(set(made)) == 4
+    told = []
+    for caller, own in zip(callers, made, strict=True):
+        # A key of a command to one job is no key of a command to another's, nor of another's enqueue.
+        sent = caller.post(f"/jobs/{own}/steer", {"payload": {"n": 1}, "idempotency_key": "c"})
+        assert (sent.status_code, sent.json()["job"]["id"]) == (202, own)
+        told.append(sent.json()["command"]["id"])
+        problem(caller.post(f"/jobs/{own}/steer", {"payload": {"n": 1}, "idempotency_key": "k"}), 422,
+                "idempotency_key_reused")
+        problem(caller.post("/jobs", {**EMPTY, "idempotency_key": "c"}), 422, "idempotency_key_reused")
+        steered = caller.post("/jobs", {**EMPTY, "session_key": "s", "singleton": "steer"}).json()
+        assert (steered["id"], steered["steered"]) == (own, True)
+    mine = callers[0]
+    ended = mine.post("/jobs", {**EMPTY, "session_key": "s", "singleton": "cancel"}).json()["id"]
+    assert [state(id_) for id_ in (*made, ended)] == ["cancelled", "queued", "queued", "queued", "queued"]
+    # Ids of commands to others' jobs read like those of none.
+    held = api.claim(4)
+    own = next(h for h in held if h["job"]["id"] == made[3])
+    answers = [api.assignment(own, "extend", {"consumed": [id_]}) for id_ in (*told[:3], str(uuid.uuid4()))]
+    shown = {answer.content.replace(id_.encode(), b"") for answer, id_ in zip(
+        answers[:3], told[:3], strict=True)}
+    assert (len(shown), {a.status_code for a in answers}) == (1, {400})
+    assert api.assignment(own, "extend", {"consumed": [told[3]]}).status_code == 200

@@ -191,6 +191,15 @@ def test_the_spelling_of_the_agents_endpoints_is_a_setting(api, settings):
     assert api.get(f"/jobs/{job_id}").json()["status"] == "cancelled"
 
 
+def test_a_key_tells_agents_apart_whatever_the_body_says(api):
+    """E6: the same body to another agent is another request, also where it names an agent itself."""
+    body = {"kind": "outside", "agent": "x"}
+    assert api.post("/agents/codex/jobs", body, Idempotency_Key="k").status_code == 202
+    problem(api.post("/agents/factory/jobs", body, Idempotency_Key="k"), 422, "idempotency_key_reused")
+    assert api.post("/agents/codex/jobs", body, Idempotency_Key="k").json()["repeated"] is True
+    problem(api.post("/agents/codex/jobs", {**body, "agent": "y"}, Idempotency_Key="k"), 422, "idempotency_key_reused")
+
+
 def test_an_idempotency_key_holds_here_too(api):
     """B15, E6: the same request again is quiet, another one with its key refused."""
     body = {"kind": "outside", "x": 1}

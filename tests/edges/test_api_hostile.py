@@ -45,16 +45,22 @@ BROKEN = {"nan", "infinity", "overflow", "huge_int", "big_int", "unsafe_int", "h
           "trailing", "comment", "single", "comma"}
 FIELDS = {
     "enqueue": ("type", "input", "queue", "priority", "agent", "version", "job_id", "idempotency_key", "session_key",
-                "exclusive_group", "target", "delay_s", "available_at", "deadline_s", "deadline_at", "retry",
-                "tenant_subject",
-                "unheard_of"),
-    "controls": ("action", "reason", "unheard_of"), "requeue": ("reason",),
+                "singleton", "exclusive_group", "target", "delay_s", "available_at", "deadline_s", "deadline_at",
+                "retry", "tenant_subject", "unheard_of"),
+    "agents": ("payload", "maxAttempts", "sessionKey", "singletonMode", "singleton"),
+    "controls": ("action", "reason", "unheard_of"), "resume": ("available_at", "delay_s"),
+    "requeue": ("reason",), "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
+    "owner": ("reference", "label", "expires_at", "concurrency"),
     "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"),
-    "extend": ("checkpoint", "progress", "diagnostic", "unheard_of"),
-    "complete": ("artifact", "unheard_of"), "fail": ("reason_code", "message", "retryable", "unheard_of"),
+    "extend": ("checkpoint", "progress", "diagnostic", "consumed", "unheard_of"),
+    "complete": ("artifact", "unheard_of"),
+    "fail": ("reason_code", "message", "retryable", "diagnostic", "unheard_of"), "cancelled": ("unheard_of",),
     "release": ("delay_s", "not_before", "unheard_of"),
 }
-BASE = {"enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"}}
+BASE = {"enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
+        "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"}}
+METHODS = {"owner": "PUT"}
+PLACES = {"enqueue": "/jobs", "agents": "/agents/claude/jobs", "owner": "/owner"}
 # Bodies as they stand on the wire, with their content type.
 RAW = {
     "empty": (b"", "application/json"), "blank": (b"  ", "application/json"), "array": (b"[]", "application/json"),
@@ -80,11 +86,15 @@ STATUS = {"form": 415, "text": 415, "none": 415, "patch": 415, "xml": 415, "char
 
 def path_of(api, door: str) -> str:
     """The door's path, with something behind it that it has not changed yet."""
-    if door == "enqueue":
-        return "/jobs"
+    if door in PLACES:
+        return PLACES[door]
     waiting = api.enqueue(retry={"max_attempts": 1}, priority=50)["id"]
-    if door in ("controls", "claim"):
-        return "/runtime/claim" if door == "claim" else f"/jobs/{waiting}/controls"
+    if door in ("controls", "resume", "steer", "abort", "redact"):
+        if door in ("resume", "redact"):
+            api.post(f"/jobs/{waiting}/controls", {"action": "pause" if door == "resume" else "cancel"})
+        return f"/jobs/{waiting}/{'controls' if door == 'resume' else door}"
+    if door == "claim":
+        return "/runtime/claim"
     # What an earlier door gave back is claimed first.
     held = next(found for found in iter(api.claim_one, None) if found["job"]["id"] == waiting)
     if door == "requeue":
@@ -102,7 +112,7 @@ def test_no_value_in_any_field_breaks_anything(api, door):
             base = "".join(f", {json.dumps(k)}: {json.dumps(v)}" for k, v in BASE.get(door, {}).items() if k != field)
             raw = f'{{"{field}": {value}{base}}}'.encode()
             rows = everything()
-            answer = api.send("POST", path, raw=raw)
+            answer = api.send(METHODS.get(door, "POST"), path, raw=raw)
             where = (door, field, name, answer.status_code, answer.content[:300])
             assert answer.status_code < 500, where
             assert answer["Content-Type"].split("+")[0] in ("application/json", "application/problem"), where
@@ -110,7 +120,7 @@ def test_no_value_in_any_field_breaks_anything(api, door):
                 told = problem(answer, answer.status_code, answer.json()["code"])
                 assert "field" in told or told["code"] == "malformed_json", where
                 assert everything() == rows, where
-                assert api.send("POST", path, raw=raw).content == answer.content, where
+                assert api.send(METHODS.get(door, "POST"), path, raw=raw).content == answer.content, where
             else:
                 assert name not in BROKEN, where
                 path = path_of(api, door)
@@ -124,10 +134,11 @@ def test_no_body_breaks_anything(api, door):
     path = path_of(api, door)
     for name, (raw, content_type) in RAW.items():
         rows = everything()
-        answer = api.send("POST", path, raw=raw, content_type=content_type)
+        answer = api.send(METHODS.get(door, "POST"), path, raw=raw, content_type=content_type)
         where = (door, name, answer.status_code, answer.content[:300])
-        if name == "empty" and door in ("claim", "extend", "complete", "release", "requeue"):
-            assert answer.status_code in (200, 422), where
+        if name == "empty" and door in ("claim", "extend", "complete", "release", "requeue", "steer", "abort", "redact",
+                                        "cancelled"):
+            assert answer.status_code in (200, 202, 409, 422), where
             path = path_of(api, door)
             continue
         assert answer.status_code == STATUS.get(name, 400), where
@@ -150,6 +161,15 @@ def test_hostile_ids_and_headers_are_4xx(api):
         for path in (f"/jobs/{name}", f"/jobs/{name}/receipts", f"/assignments/{name}/extend"):
             assert api.get(path).status_code in (404, 405), path
             assert api.post(path).status_code in (404, 405), path
+    for word in ("%00", "%ff", "a%0Ab", "%ED%A0%80"):
+        assert api.get(f"/jobs?type={word}").status_code in (200, 400), word
+        problem(api.get(f"/definitions?type={word}"), 404, "definition_not_found")
+        for query in (f"queue={word}", f"cursor={word}", f"status={word}", f"limit={word}"):
+            # What is no UTF-8 comes as a replacement character, which is the name of no queue.
+            assert api.get(f"/jobs?{query}").status_code in ((200, 400) if "queue" in query else (400,)), query
+        assert api.get(f"/jobs/x/wait?timeoutMs={word}").status_code == 400, word
+        assert api.post(f"/agents/{word}/jobs", {"kind": "outside"}).status_code == (
+            202 if word in ("%ff", "%ED%A0%80") else 400), word
     for key in ("a\x00", "a\tb", "é", "x" * 201, " "):
         answer = api.post("/jobs", {"type": "outside"}, Idempotency_Key=key)
         assert answer.status_code == (202 if key == " " else 400), key

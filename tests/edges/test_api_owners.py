@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from types import MappingProxyType
+
 import pytest
+from django.core.management import CommandError, call_command
+from django.views.debug import ExceptionReporter
 
 from jobs.models import Attempt, Job, Owner, Tenant
+from jobs.services import erasure, tenancy
 from tests import database as db
-from tests.edges.caller import Caller, problem
+from tests.edges.caller import Caller, everything, problem
 from tests.making import tenant_id
 from tests.owned import SECRET, put
 
@@ -46,6 +52,73 @@ def test_a_stale_revision_changes_nothing(api) -> None:
     problem(api.send("DELETE", "/owner", If_Match='"r7"'), 412, "revision_mismatch")
     problem(api.send("DELETE", "/owner", If_Match="7"), 400, "invalid_if_match", "If-Match")
     assert db.rows("SELECT o::text FROM jobs_owner o") == before
+
+
+@pytest.mark.parametrize(("body", "headers", "code"), [
+    ({"reference": "x", "expires_at": "2001-01-01T00:00:00Z"}, {}, "invalid_expires_at"),
+    ({"reference": "x"}, {"If_Match": '"r7"'}, "revision_mismatch")])
+def test_a_refusal_leaves_no_new_tenant_behind(api, body, headers, code) -> None:
+    """E12: what is judged after the tenant was made takes it back."""
+    before = everything()
+    answer = api.send("PUT", "/owner", body, X_Tenant_Subject="nobody-yet", **headers)
+    assert answer.json()["code"] == code
+    assert everything() == before
+
+
+def test_a_tenant_that_goes_gets_no_owner_any_more(api) -> None:
+    """B38: what is put while it is being deleted would stay behind, or keep it from going."""
+    put(tenant="acme")
+    going = tenancy.tenant(tenancy.workspace(), "acme")
+    erasure.delete(going, by="test", reason="test")
+    before = everything()
+    problem(api.send("PUT", "/owner", {"reference": "b"}, X_Tenant_Subject="acme"), 409, "tenant_deleting",
+            "tenant_subject")
+    with pytest.raises(CommandError):
+        call_command("owners", "put", "b", "--tenant", "acme")
+    assert everything() == before
+
+
+@pytest.mark.parametrize("found", [{"pin": b"s3cr3t-9f8e7d"}, {"until": datetime(2030, 1, 1, tzinfo=UTC)},
+                                   {"bad": "s3cr3t\x00"}, {1: "s3cr3t"}])
+def test_a_secret_that_is_no_json_is_shared_with_nobody(api, monkeypatch, caplog, found) -> None:
+    """B24, E10: it was a 500 after the claim, and the job was lost until its lease ended."""
+    monkeypatch.setattr("tests.owned.resolve", lambda *a, **k: found)
+    put()
+    job_id = api.enqueue("owned-shared")["id"]
+    assert api.claim(1) == []
+    job = Job.objects.get(pk=job_id)
+    assert (job.state, job.reason, job.failures) == ("queued", "owner_unavailable", 0)
+    assert "s3cr3t" not in caplog.text
+
+
+def test_no_report_of_an_error_shows_the_secret_in_a_frame(api, monkeypatch, caplog, settings) -> None:
+    """E10: what breaks behind the resolver is mailed to the site's admins with what each frame held."""
+    settings.DEBUG = False
+    put(concurrency=5)
+    for place in ("jobs.selectors.external_ids", "jobs.services.owners.credential_resolver"):
+        api.enqueue("owned-shared")
+        with monkeypatch.context() as broken:
+            if "resolver" in place:
+                # In the resolver's own caller.
+                broken.setattr("jobs.services.owners.Mapping", SECRET)
+                broken.setattr("tests.owned.resolve", lambda *a, **k: {"password": SECRET})
+            else:
+                broken.setattr(place, lambda ids: 1 / 0)
+            assert api.post("/runtime/claim", {"slots": 1}).status_code == 500
+    reported = [r.exc_info for r in caplog.records if r.exc_info]
+    assert {info[0] for info in reported} == {ZeroDivisionError, TypeError}
+    for info in reported:
+        report = ExceptionReporter(None, *info)
+        for text in (report.get_traceback_text(), report.get_traceback_html()):
+            assert "s3cr3t" not in text
+
+
+def test_a_secret_that_is_a_mapping_is_shared_as_an_object(api, monkeypatch) -> None:
+    """E10: whatever mapping the resolver answers with."""
+    monkeypatch.setattr("tests.owned.resolve", lambda *a, **k: MappingProxyType({"user": "u", "password": "p"}))
+    put()
+    api.enqueue("owned-shared")
+    assert api.claim_one()["credential"] == {"user": "u", "password": "p"}
 
 
 @pytest.mark.parametrize(("body", "code", "field"), [

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from jobs.models import Artifact, Attempt, Job
+from jobs.worker import handed_in
 from tests import outside
 from tests.driver import check
 from tests.edges.caller import everything, held, problem
@@ -92,3 +94,31 @@ def test_a_claim_that_is_lost_while_the_hook_runs_is_not_published(api):
         object.__setattr__(outside.published, "publish", outside.publish)
     assert told["job_state"] == "cancelled"
     assert not Artifact.objects.exists()
+
+
+def test_the_same_attempt_is_published_by_one_request_at_a_time(api):
+    """B33: a hook runs once at a time, whoever hands the same in again meanwhile is told to come back."""
+    mine = held(api, type_="outside-published", input={"how": "hangs"})
+    with handed_in._guard:
+        handed_in._publishing.add(mine["assignment_id"])
+    try:
+        told = api.assignment(mine, "complete", {"artifact": {}})
+        assert (problem(told, 503, "not_stored")["code"], told["Retry-After"]) == ("not_stored", "1")
+    finally:
+        handed_in._leave(SimpleNamespace(id=mine["assignment_id"]))
+    assert (outside.seen, Attempt.objects.get().ended_at) == ([], None)
+    problem(api.assignment(mine, "complete", {"artifact": {}}), 409, "publish_timeout")
+
+
+def test_hooks_that_hang_take_no_more_threads_than_there_are_places(api, monkeypatch, caplog):
+    """B33, case-C07: the next one is put off, its attempt stays live, and the log says why."""
+    monkeypatch.setattr(handed_in, "MOST", 1)
+    handed_in._publishing.add("another")
+    try:
+        mine, told = handed(api, "commits")
+        problem(told, 503, "not_stored")
+        assert "publication hooks run in this process" in caplog.text
+    finally:
+        handed_in._publishing.discard("another")
+    assert api.assignment(mine, "complete", {"artifact": {"made": 1}}).status_code == 200
+    assert not handed_in._publishing

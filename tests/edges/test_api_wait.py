@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from jobs import selectors
 from jobs.api import waiting
 from jobs.live.access import TooMany
 from jobs.models import Job
-from jobs.services import assignments
+from jobs.services import assignments, keys
 from tests import database as db
 from tests.edges.caller import Caller, problem
 from tests.pages.site import server
@@ -166,6 +167,8 @@ def test_a_key_has_so_many_places_to_wait_in(api, driver, settings):
 def _old_server(monkeypatch):
     """Recovery stands still for a while after the database's start, which a test's may be near."""
     monkeypatch.setattr("jobs.services.recovery.Recovery._stand_still", lambda self: False)
+    # What an earlier test set off may still be at its end.
+    until(lambda: assignments._recovering.done())
     assignments._looked.now()
 
 
@@ -198,6 +201,25 @@ def test_many_readers_set_off_one_look_a_second(api, driver):
     assert assignments.look_after(Job.objects.get(pk=jobs[0])) is False
 
 
+@pytest.mark.usefixtures("_old_server")
+def test_behind_a_look_that_takes_long_no_others_pile_up(api, driver, monkeypatch):
+    """A56, case-C07: one at a time, however long the database takes and however many read."""
+    driver.enqueue()
+    driver.claim(1)
+    db.pass_time(60)
+    row, go, looks = Job.objects.get(), threading.Event(), []
+    monkeypatch.setattr(assignments, "_recover", lambda: (looks.append(1), go.wait(30)))
+    try:
+        for _ in range(5):
+            assignments._looked.now()
+            assignments.look_after(row)
+        until(lambda: looks)
+        assert (len(looks), assignments._background._work_queue.qsize()) == (1, 0)
+    finally:
+        go.set()
+    until(lambda: assignments._recovering.done())
+
+
 def test_a_list_is_fifty_long_unless_said_and_at_most_so_long(api):
     """A57: 50 unless said, 1 to 500; B40's 100 is within that, and a cursor leads on."""
     for n in range(51):
@@ -206,3 +228,18 @@ def test_a_list_is_fifty_long_unless_said_and_at_most_so_long(api):
     assert len(api.get("/jobs?status=queued&limit=500").json()["jobs"]) == 51
     for wrong in ("0", "501", "x"):
         problem(api.get(f"/jobs?limit={wrong}"), 400, "invalid_limit")
+
+
+def test_a_key_that_is_revoked_while_it_waits_is_not_answered(api, driver, monkeypatch):
+    """C25: under WSGI too the key is looked at again, at the end in any case."""
+    job_id = driver.enqueue()
+    monkeypatch.setattr(waiting, "LOOK_S", 0.05)
+    looks = selectors.seen
+
+    def seen(ids):
+        keys.revoke(api.key.prefix)
+        driver.cancel(job_id)
+        return looks(ids)
+
+    monkeypatch.setattr(selectors, "seen", seen)
+    problem(api.get(f"/jobs/{job_id}/wait?timeoutMs=20000"), 401, "unauthenticated")

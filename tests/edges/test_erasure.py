@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -223,6 +224,24 @@ def test_a_caller_of_an_archived_tenant_is_told_so(driver: Driver) -> None:
     finish()
     assert api.get(f"/jobs/{job_id}").status_code == 401
     assert not Job.objects.exists()
+
+
+def test_an_abort_is_no_way_around_the_refusal_of_a_cancel(driver: Driver) -> None:
+    """B37: for jobs that wait and such that are held; to steer what was admitted is no new work. People may do both."""
+    api = Caller(tenant="acme")
+    ids = [api.enqueue("echo")["id"] for _ in range(3)]
+    driver.claim_one()
+    tenancy.archive(tenant(), by="user:x", reason="r")
+    before = everything()
+    for job_id in ids:
+        problem(api.post(f"/jobs/{job_id}/abort"), 403, "tenant_archived")
+    assert everything() == before
+    assert api.post(f"/jobs/{ids[0]}/steer").status_code == 202
+    call_command("jobs", "abort", *ids[1:2], stdout=io.StringIO())
+    call_command("jobs", "cancel", *ids[2:], stdout=io.StringIO())
+    call_command("jobs", "abort", ids[0], stdout=io.StringIO())
+    assert [Job.objects.get(pk=job_id).state for job_id in ids] == ["leased", "cancelled", "cancelled"]
+    assert Job.objects.get(pk=ids[0]).abort_reason == "abort requested"
 
 
 def test_a_redacted_letter_asks_for_a_new_input(api: Caller, driver: Driver) -> None:

@@ -3,11 +3,15 @@ nothing (B37, B38, E13)."""
 
 from __future__ import annotations
 
+import io
 import threading
 import uuid
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connection, models, transaction
 
 from jobs.conf import registry
@@ -23,6 +27,7 @@ from jobs.models import (
     Job,
     Key,
     Limits,
+    Owner,
     Receipt,
     Target,
     Tenant,
@@ -32,6 +37,7 @@ from jobs.services import (
     assignments,
     attempt_logs,
     cancellation,
+    commands,
     continuing,
     dead_letters,
     erasure,
@@ -42,17 +48,20 @@ from jobs.services import (
     reconciling,
     settlement,
     tenancy,
+    triage,
 )
 from jobs.services.assignments import Claimed
 from jobs.services.erasure import Erasures
 from jobs.states import State
 from jobs.store import erase, redact
+from jobs.store.matching import Match
 from jobs.worker.context import Run
 from jobs.worker.executor import run_sync
 from jobs.worker.results import PUBLISHED
 from tests import database as db
 from tests.driver import Driver, check, done, refused
 from tests.making import default_workspace, limit, statements, tenant_id
+from tests.owned import put
 from tests.store import noise
 
 WORD = "marie-curie"
@@ -646,3 +655,72 @@ def test_a_batch_reads_its_tenants_jobs_and_nothing_else(driver: Driver) -> None
     assert ("Index Scan", "job_by_tenant") in plans
     assert (begun.end, begun.counts["jobs_job"]) == ("finished", 3_100)
     assert Job.objects.count() == 20_000
+
+
+# --- everything that somebody may say, by the doors by which it is said ----------------------------------------------
+
+
+def everywhere(word: str) -> dict[str, int]:
+    """In which tables, the framework's too, a word stands as text or as bytes."""
+    found = {}
+    for (table,) in db.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
+        if n := db.rows(f"SELECT count(*) FROM {table} t WHERE t::text ILIKE %s OR t::text LIKE %s", f"%{word}%",
+                        f"%{word.encode().hex()}%")[0][0]:
+            found[table] = n
+    return found
+
+
+@pytest.fixture
+def talkative(driver: Driver, owned_site: None) -> Driver:
+    """A tenant whose callers, runners and operators have said the word by every door that takes one."""
+    put("vault/" + WORD, tenant=WORD, label=WORD)
+    said = {"tenant": WORD, "idempotency_key": WORD, "job_id": WORD, "session_key": WORD, "exclusive_group": WORD,
+            "target": WORD}
+    first = intake.enqueue("echo", {"value": WORD}, **said).id
+    held = driver.claim_one()
+    intake.enqueue("echo", {"value": f"{WORD} again"}, tenant=WORD, session_key=WORD, singleton="steer",
+                   idempotency_key=f"{WORD}-2")
+    commands.follow_up(first, {WORD: [WORD]}, by="user:test", idempotency_key=f"{WORD}-3")
+    commands.consume(first, held.fence, [c.id for c in commands.unread([first])[first]], driver.claimer.by)
+    progress.checkpoint(first, held.fence, 1, {WORD: WORD}, driver.claimer.by)
+    attempt_logs.keep([(held.fence, WORD, 0)])
+    driver.complete(held, {"answer": WORD})
+    # One that fails, is answered with another input, and fails again; keys that a caller made up are words too.
+    again = intake.enqueue("outside", {WORD: {WORD: 1}}, tenant=WORD).id
+    for table in ("jobs_job", "jobs_claim_line"):
+        db.rows(f"UPDATE {table} SET worker_group = 'default' RETURNING 1")
+    driver.settle(driver.claim_one(), Failed("it_broke", f"no {WORD}", False))
+    dead_letters.requeue(DeadLetter.objects.get(job_id=again), by="user:test", input={WORD: {WORD: 2}, "b": WORD})
+    driver.settle(driver.claim_one(), Failed("it_broke", f"no {WORD}", False))
+    dead_letters.discard(DeadLetter.objects.get(job_id=again, resolved_at=None), by="user:test")
+    # One whose stored input no longer reads.
+    spoilt = intake.enqueue("echo", {"value": WORD}, tenant=WORD).id
+    held = driver.claim_one()
+    settlement.spoil(spoilt, held.fence, f"/{WORD}: is no field here", driver.claimer.by)
+    # One under the owner, cancelled while it waits behind it.
+    owned = intake.enqueue("owned", {"path": WORD}, tenant=WORD).id
+    driver.claim_one()
+    cancellation.cancel(owned, by="user:test")
+    triage.begin("discard", Match(tenant_id=of(WORD).pk), by="user:test", reason="r", token=uuid.uuid4())
+    keys.make(default_workspace(), WORD, ["read"], tenant=of(WORD))
+    return driver
+
+
+def test_after_redaction_nothing_that_was_said_is_in_any_column_of_any_table(talkative: Driver) -> None:
+    """E13: by every door, and the history still verifies; the tenant's own name, key and owner stay with it."""
+    for job in Job.objects.filter(tenant_id=of(WORD).pk):
+        erasure.redact_job(job.pk, **BY)
+    assert everywhere(WORD).keys() <= {"jobs_tenant", "jobs_owner", "jobs_key"}
+    call_command("verify", "--strict", stdout=io.StringIO())
+
+
+def test_after_a_deletion_nothing_of_a_tenant_is_in_any_table(talkative: Driver) -> None:
+    """B38: not in the framework's tables either, in which the admin keeps who did what to what."""
+    owner = Owner.objects.get()
+    admin = User.objects.create_superuser(f"admin-{uuid.uuid4()}")
+    LogEntry.objects.log_actions(admin.pk, Owner.objects.all(), CHANGE, "Rotated: x", single_object=False)
+    erasure.delete(of(WORD), **BY)
+    carry_on()
+    assert everywhere(WORD) == {}
+    assert LogEntry.objects.get(user=admin).object_repr == f"owner {owner.pk}"
+    call_command("verify", "--strict", stdout=io.StringIO())

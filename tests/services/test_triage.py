@@ -488,13 +488,27 @@ def test_an_equal_input_leaves_no_receipt_of_a_change(driver: Driver) -> None:
     assert driver.state(job) == "queued"
 
 
+def test_a_receipt_of_a_change_names_no_key_that_a_caller_has_made_up(driver: Driver) -> None:
+    """E12, E13: fields of the definition are the site's words; a free key may be anybody's name, for ever."""
+    job = driver.enqueue("outside", {"marie-curie": {"age": 1}, "kept": 2})
+    for table in ("jobs_job", "jobs_claim_line"):
+        db.rows(f"UPDATE {table} SET worker_group = 'default' RETURNING 1")
+    driver.fail(driver.claim_one(), retryable=False)
+    dead_letters.requeue(letter_of(job), by=BY, reason="a typo", input={"marie-curie": {"age": 2}, "new": 1})
+    check(job)
+    body = Receipt.objects.get(job_id=job, kind="job.changed").body
+    assert [c["at"][:2] for c in json.loads(body)["changes"]] == ["/#", "/#", "/#"]
+    for word in ("marie", "age", "kept", "new"):
+        assert word not in body
+
+
 def test_the_list_of_changes_is_bounded() -> None:
     """RELIABILITY: bounded everything."""
     from jobs.services.editing import difference
 
-    told = difference({f"k{n}": n for n in range(100)}, {f"k{n}": -n - 1 for n in range(100)})
+    told = difference({f"k{n}": n for n in range(100)}, {f"k{n}": -n - 1 for n in range(100)}, ())
     assert (len(told["changes"]), told["more"]) == (20, 80)
-    few = difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": 1})
+    few = difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": 1}, ("a", "b", "c"))
     assert [c["at"] for c in few["changes"]] == ["/a/1/b", "/c"]
 
 

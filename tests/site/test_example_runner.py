@@ -415,6 +415,26 @@ def test_a_runner_that_the_server_will_never_have_says_so_and_ends(
     assert main(["--url", "file:///etc/passwd"]) == 2
 
 
+def test_what_is_wrong_with_a_key_or_an_address_is_said_without_its_words(
+        capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """E10: a header that cannot be sent, or an address with a password, would be quoted in every line of a runner."""
+    for key in ("prefix.s3cr3t\r\nX: y", "prefix.s3cr3t\u00e9", "prefix.s3cr3t x"):
+        monkeypatch.setenv("JOBSITE_KEY", key)
+        assert main([]) == 2
+    monkeypatch.setenv("JOBSITE_KEY", "a.b")
+    for url in ("http://user:s3cr3t@127.0.0.1:1", "https://127.0.0.1?key=s3cr3t", "http://", "http://x:s3cr3t"):
+        assert main(["--url", url]) == 2
+    assert "s3cr3t" not in capfd.readouterr().err
+
+
+def test_a_moment_that_is_none_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E8: what the claim brought must be known, whatever a proxy says of the time."""
+    client = Client("http://127.0.0.1", "a.b")
+    for date in (None, "", "yesterday", "Mon, 99 Foo 2026 25:61:00 GMT", "Fri, 01 Jan 99999 00:00:00 GMT"):
+        client._compare(date)
+    assert client.ahead_s == 0.0
+
+
 def test_no_server_is_away_and_a_redirect_is_not_followed() -> None:
     """A38: to be waited out; and the key goes to nobody else."""
     with pytest.raises(Away):

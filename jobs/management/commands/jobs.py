@@ -118,7 +118,7 @@ class Command(BaseCommand):
         """A steer, a follow-up or an abort."""
         job, kind = named(said, said["id"]), said["verb"].replace("-", "_")
         payload = json_of(said["payload"]) if "payload" in said else None
-        commands.send(str(job.pk), kind, payload, by=person(), reason=said.get("reason"))
+        commands.send(str(job.pk), kind, payload, by=person(), reason=said.get("reason"), allow_archived=True)
         self._tell(named(said, str(job.pk)), said)
 
     def act(self, said: dict[str, Any]) -> None:
@@ -189,7 +189,7 @@ def _act(said: dict[str, Any], job: Job) -> None:
         told["reason"] = said["reason"]
     match said["verb"]:
         case "cancel":
-            cancellation.cancel(job.pk, **told)
+            cancellation.cancel(job.pk, allow_archived=True, **told)
         case "pause":
             cancellation.pause(job.pk, **told)
         case _:

@@ -41,12 +41,11 @@ class Command(BaseCommand):
             getattr(self, options["verb"])(options)
 
     def put(self, said: dict[str, Any]) -> None:
-        """Make or rotate; a new tenant is made with it, once nothing is refused."""
-        owners.check(said["reference"], said["label"], said["concurrency"])
-        tenant = tenancy.tenant(tenancy.workspace(said["workspace"]), said["tenant"], make=True)
+        """Make or rotate."""
         until = None if said["expires_days"] is None else clock.now() + timedelta(days=said["expires_days"])
-        self._say(owners.put(tenant, said["reference"], by=person(), label=said["label"], expires_at=until,
-                             concurrency=said["concurrency"], rotate=said["rotate"]))
+        self._say(owners.put_for(
+            tenancy.workspace(said["workspace"]), said["tenant"], said["reference"], by=person(), label=said["label"],
+            expires_at=until, concurrency=said["concurrency"], rotate=said["rotate"]))
 
     def revoke(self, said: dict[str, Any]) -> None:
         """End one."""
