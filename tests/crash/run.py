@@ -114,6 +114,7 @@ class Batch:
                     "ALLOWED_HOSTS": "localhost,127.0.0.1"}
         self.cases = [Case(cell, n) for n, cell in enumerate(cells)]
         self.actors: list[Actor] = []
+        self.healthy: list[Actor] = []
         self.faults: list[str] = []
 
     def run(self) -> list[str]:
@@ -255,8 +256,7 @@ class Batch:
         # A job that must fail is left to its armed worker: a healthy one would complete it.
         groups = ",".join(case.group for case in self.cases
                           if case.cell.kind != "outside" and case.cell.state != "failed")
-        for n in range(2):
-            self._worker(f"healthy{n}", groups, 8)
+        self.healthy = [self._worker(f"healthy{n}", groups, 8) for n in range(2)]
         over_http = [case for case in self.cases if case.url]
         url = self._serve("healthy-server")[1] if over_http else ""
         for case in over_http:
@@ -276,6 +276,8 @@ class Batch:
     def _finish(self) -> None:
         until(lambda: not self._rows("SELECT 1 AS n FROM jobs_job WHERE ended_at IS NULL"), "all jobs at their ends",
               90)
+        # The others may have done it all before these had begun: one that is only just starting would die of its drain.
+        until(lambda: all(x.ready() or x.process.poll() is not None for x in self.healthy), "the healthy workers")
         for actor in self.actors:
             if "runworker" in actor.process.args and actor.process.poll() is None:  # type: ignore[operator]
                 code = actor.end()
