@@ -109,7 +109,10 @@ def served(folder: Path) -> Iterator[Site]:
 
 
 @pytest.fixture
-def site(database: None, tmp_path: Path) -> Iterator[Site]:
+def site(database: None, tmp_path: Path, settings: Any) -> Iterator[Site]:
+    # As in the served site: a job is bound to the credential that its definition asks for where it is enqueued.
+    settings.RESEARCH = {**settings.RESEARCH, "CREDENTIAL": "none"}
+    settings.JOBS = {**settings.JOBS}
     with served(tmp_path) as made:
         yield made
 
