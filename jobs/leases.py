@@ -12,6 +12,8 @@ Overtime = Literal["attempt_timeout", "duration_exceeded"]
 
 DEFAULT_LEASE_S = 30.0
 GRACE_S = 5.0
+# Three thousand years: what a hand has put beyond is no moment any more.
+MOST_MS = 10**14
 
 
 def heartbeat_s(lease_s: float, override_s: float | None = None) -> float:
@@ -48,7 +50,7 @@ class Bounds(NamedTuple):
 
 
 def _has_passed(since: datetime, span_ms: int | None, now: datetime) -> bool:
-    return span_ms is not None and now >= since + timedelta(milliseconds=span_ms)
+    return span_ms is not None and now >= since + timedelta(milliseconds=min(span_ms, MOST_MS))
 
 
 def told(over: Overtime) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.test.utils import setup_databases, teardown_databases
 
+from jobs import publish
 from jobs.services import traffic
 from tests import database as db
 
@@ -56,8 +57,10 @@ def django_db_setup(request, django_test_environment, django_db_blocker, django_
     yield
     if not django_db_keepdb:
         with django_db_blocker.unblock():
-            # It has a thread of its own, which must not meet the database that is dropped, or the one that follows.
+            # They have threads of their own, which must not meet the database that is dropped, or the one that follows.
             traffic.flusher.end()
+            for sender in (publish._waker, publish._reporter):
+                sender._send = lambda: None
             db.close()
             teardown_databases(made, verbosity=request.config.option.verbose)
 

@@ -6,11 +6,10 @@ never (B40).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs import selectors
+from jobs import codecs, selectors
 from jobs.clock import jsonable
 from jobs.conf import registry
 from jobs.leases import heartbeat_s
@@ -27,8 +26,8 @@ from jobs.states import State, status
 
 
 def parsed(text: str | None) -> Any:
-    """The value of a stored canonical text; None where there is none, or where it was redacted."""
-    return json.loads(text) if text else None
+    """The value of a stored canonical text; None where there is none, where it was redacted, or spoilt by a hand."""
+    return codecs.stored(text)
 
 
 def summary(job: Job) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,11 +22,15 @@ from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimed, Claimer, claim
 from jobs.store.moves import Answer, Moved, apply
+from jobs.store.spoilt import ALONE_S, FAULTS, Unclaimable
 from jobs.store.sql import durable, run, sqlstate
 from jobs.store.verbs import Move
 
+log = logging.getLogger("jobs.claim")
 LOCK_NOT_AVAILABLE = "55P03"
-__all__ = ["Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown",
+# How many jobs with spoilt rows one claim finds at most; the next one goes on.
+MOST_SPOILT = 20
+__all__ = ["FAULTS", "Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown",
            "look_after", "peek", "start", "take"]
 
 
@@ -55,7 +60,34 @@ def take(claimer: Claimer, slots: int) -> Batch:
 def claim_now(claimer: Claimer, slots: int) -> Batch:
     """Claim in a transaction of its own; the upkeep is the caller's."""
     with meters.timed("claim"):
-        return durable(lambda: claim_within(claimer, slots))
+        try:
+            return durable(lambda: claim_within(claimer, slots))
+        except Unclaimable:
+            return claim_around(claimer, slots)
+
+
+def claim_around(claimer: Claimer, slots: int) -> Batch:
+    """Claim one by one where the row of some job keeps the database from taking any: that one is left alone.
+
+    Nobody can say more of it than the log does; it waits until its row is mended, and is tried again each minute.
+    """
+    jobs: list[Claimed] = []
+    for _ in range(slots + MOST_SPOILT):
+        if len(jobs) == slots:
+            break
+        try:
+            one = durable(lambda: claim_within(claimer, 1))
+        except Unclaimable as error:
+            if not error.job_ids:
+                raise
+            log.error("job %s cannot be claimed for what its row holds; it is left alone for %g s",
+                      ", ".join(error.job_ids), ALONE_S, exc_info=error.__cause__)
+            claimer.spoilt.leave(error.job_ids)
+            continue
+        if not one.jobs and not one.again:
+            break
+        jobs += one.jobs
+    return Batch(jobs, again=True)
 
 
 def claim_within(claimer: Claimer, slots: int) -> Batch:
@@ -69,10 +101,20 @@ def claim_within(claimer: Claimer, slots: int) -> Batch:
 
 
 def extend(fences: Sequence[str]) -> dict[str, Beat]:
-    """Renew leases; attempts that are missing in the answer are no longer live (`stale_claim`)."""
+    """Renew leases; attempts that are missing in the answer are no longer live (`stale_claim`).
+
+    One whose row the database refuses is not renewed, which is no reason to let the others lapse.
+    """
     if not fences:
         return {}
-    return _beats(fences, durable(lambda: due.extend(fences)))
+    try:
+        return _beats(fences, durable(lambda: due.extend(fences)))
+    except FAULTS as error:
+        if len(fences) > 1:
+            return {fence: beat for one in fences for fence, beat in extend([one]).items()}
+        found = peek(fences)
+        log.error("a lease cannot be renewed for what its job's row holds: %s", str(error).strip())
+        return found
 
 
 def _beats(asked: Sequence[str], found: dict[str, tuple[str, str | None, bool]]) -> dict[str, Beat]:

@@ -6,7 +6,6 @@ until it is consumed, so that one which its reader did not get to is the next at
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -47,7 +46,7 @@ class TooManyCommands(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command as its reader gets it. `payload` is a JSON object, None where it was redacted."""
+    """One command as its reader gets it. `payload` is a JSON object, None where it was redacted or spoilt."""
 
     id: str
     kind: CommandKind
@@ -190,9 +189,8 @@ def unread(job_ids: Sequence[str], *, fence: str | None = None, limit: int = MOS
     """
     found: dict[str, list[Command]] = {}
     for row in store.unread(job_ids, limit, fence):
-        payload = json.loads(row.payload) if row.payload else None
         found.setdefault(row.job_id, []).append(
-            Command(row.id, CommandKind(row.kind), payload, row.by, row.created_at))
+            Command(row.id, CommandKind(row.kind), codecs.stored(row.payload), row.by, row.created_at))
     return found
 
 

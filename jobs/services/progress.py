@@ -5,7 +5,6 @@ How far a job has come, as it is shown, is `stages`'.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from jobs import codecs
@@ -77,8 +76,8 @@ def _last(job_id: str) -> int:
 
 
 def read(text: str | None) -> Any:
-    """A stored checkpoint as a value."""
-    return None if text is None else json.loads(text)
+    """A stored checkpoint as a value; None where there is none, or it cannot be read any more."""
+    return codecs.stored(text)
 
 
 def _answer(fact: Fact) -> Moved:

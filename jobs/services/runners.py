@@ -29,12 +29,14 @@ from jobs.states import State
 from jobs.store.claim import Batch, Claimed, Claimer
 from jobs.store.moves import Moved
 from jobs.store.picking import Pair
+from jobs.store.spoilt import Spoilt
 
 MAX_SLOTS = 100
 UNKNOWN_TYPE_US = 15_000_000
 US = 1_000_000
 # Turns go on from claim to claim of this process: a cursor of a request's own would always begin at the first tenant.
 _cursors: dict[tuple[int, int | None], dict[Pair, int]] = {}
+_spoilt = Spoilt()
 
 
 class NotAsked(Conflict):
@@ -84,7 +86,7 @@ def _claimer(key: Key, groups: Sequence[str], queues: Sequence[str]) -> Claimer:
     mine = (key.workspace_id, key.tenant_id)
     return Claimer(pairs=[(g, q) for g in groups for q in queues], by=actor(key), key_id=key.pk,
                    workspace_id=key.workspace_id, tenant_id=key.tenant_id, types=_types(), weights=conf().QUEUES,
-                   strict=False, cursors=_cursors.setdefault(mine, {}))
+                   strict=False, cursors=_cursors.setdefault(mine, {}), spoilt=_spoilt)
 
 
 def _types() -> list[tuple[str, int]] | None:

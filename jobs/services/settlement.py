@@ -17,11 +17,12 @@ from jobs.codecs import printable
 from jobs.errors import Conflict, StaleFence
 from jobs.outcomes import VERB_OF, Failed, Outcome, storable
 from jobs.services import workers
-from jobs.services.assignments import LOCK_NOT_AVAILABLE, Locked, claim_within
+from jobs.services.assignments import LOCK_NOT_AVAILABLE, Locked, claim_around, claim_within
 from jobs.states import Verb
 from jobs.store import due
 from jobs.store.claim import Batch, Claimer
 from jobs.store.moves import Answer, Moved, apply
+from jobs.store.spoilt import Unclaimable
 from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, run, sqlstate
 from jobs.store.verbs import CODE_LIMIT, Move
 
@@ -76,6 +77,10 @@ def settle_and_claim(reports: Sequence[Report], by: str, claimer: Claimer | None
         if sqlstate(error) != LOCK_NOT_AVAILABLE:
             raise
         return _free(moves), Batch([], again=slots > 0)
+    except Unclaimable:
+        # No fault of what is settled.
+        answers = settle(reports, by) if moves else []
+        return answers, Batch([]) if claimer is None else claim_around(claimer, slots)
     except DatabaseError as error:
         if not moves or is_read_only(error):
             raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+from jobs import codecs
 from jobs.models import Attempt, Job, Receipt
 from jobs.outcomes import End
 from jobs.receipts import Kind
@@ -29,9 +29,9 @@ class Entry(NamedTuple):
 
 def latest(job: Job) -> dict[str, Any] | None:
     """The latest stage by the row alone; interrupted where its attempt ended before it did."""
-    if not job.progress:
+    told = _told(job.progress)
+    if not told:
         return None
-    told: dict[str, Any] = json.loads(job.progress)
     own = told.get("attempt", job.claims) == job.claims
     goes_on = own and (job.state in HELD or job.state == State.COMPLETED)
     return {**told, "event": INTERRUPTED} if told.get("event") == "started" and not goes_on else told
@@ -40,7 +40,7 @@ def latest(job: Job) -> dict[str, Any] | None:
 def reported(held: Assignment, stage: str, event: str) -> bool:
     """Whether this is what the attempt has said last. Raises TooMuchProgress once it may say no more."""
     kept = Job.objects.filter(pk=held.job_id).values_list("progress", flat=True).first()
-    told = json.loads(kept) if kept else {}
+    told = _told(kept)
     if (told.get("attempt"), told.get("stage"), told.get("event")) == (held.number, stage, event):
         return True
     own = Receipt.objects.filter(job_id=held.job_id, kind=Kind.PROGRESS.value, body__contains=f'"attempt":"{held.id}"')
@@ -63,8 +63,13 @@ def entries(job: Job) -> list[Entry]:
     return _closed(said, left, dict(ends))[-KEPT:]
 
 
+def _told(text: str | None) -> dict[str, Any]:
+    told = codecs.stored(text)
+    return told if type(told) is dict else {}
+
+
 def _entry(row: Receipt) -> Entry:
-    told = json.loads(row.body).get("progress") or {}
+    told = _told(row.body).get("progress") or {}
     return Entry(str(told.get("stage")), str(told.get("event")), told.get("attempt"), row.at)
 
 

@@ -25,6 +25,7 @@ from jobs.routing import SYSTEM
 from jobs.states import State
 from jobs.store import admission
 from jobs.store.picking import Candidate, Line, Pair, Picked, judge
+from jobs.store.spoilt import FAULTS, Spoilt, Unclaimable
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
 from jobs.store.verbs import holder
 
@@ -77,6 +78,7 @@ class Claimer:
     weights: dict[str, int] = field(default_factory=dict)
     strict: bool = True
     cursors: dict[Pair, int] = field(default_factory=dict)
+    spoilt: Spoilt = field(default_factory=Spoilt)
 
     def __post_init__(self) -> None:
         holder(self.by)
@@ -98,8 +100,19 @@ class Batch:
 
 
 def claim(claimer: Claimer, slots: int) -> Batch:
-    """Take up to `slots` jobs inside the present transaction, which must be short and commit soon."""
-    picked = Picked(slots)
+    """Take up to `slots` jobs inside the present transaction, which must be short and commit soon.
+
+    Raises Unclaimable, and the transaction is lost, where the database refuses the row of one of them.
+    """
+    picked = Picked(slots, met=claimer.spoilt.present())
+    left_alone = frozenset(picked.met)
+    try:
+        return _claim(claimer, slots, picked)
+    except FAULTS as error:
+        raise Unclaimable(picked.met - left_alone) from error
+
+
+def _claim(claimer: Claimer, slots: int, picked: Picked) -> Batch:
     if slots > 0 and claimer.pairs:
         _gather(claimer, picked)
     if not picked.ids:

@@ -100,7 +100,7 @@ def _put_aside(pair: Pair, line: Line, aside: _Aside, by: str, picked: Picked) -
     """The owner's jobs at the head of this line, some at a time: behind the gate, or paused for want of one (B35)."""
     lost = aside.lost.get(line.tenant_id)
     met = lost or aside.full[line.tenant_id]
-    ids = met + owning.heads(pair, line.tenant_id, [*picked.ids, *met])
+    ids = met + owning.heads(pair, line.tenant_id, picked.met)
     if lost:
         voiding.pause(ids, by)
     else:

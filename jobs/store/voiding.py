@@ -19,15 +19,17 @@ UNAVAILABLE = "owner_unavailable"
 ROTATED = "credential_rotated"
 BACK = "owner_back"
 
-# By the owner's cap, which every attempt under it counts to; the number is checked, since hashes may collide.
+# By the owner's cap, which every attempt under it counts to; the tenant is checked, since hashes may collide. Nothing
+# is read out of the binding: one that was spoilt by hand must not keep its owner from being revoked.
 _BOUND = """SELECT a.job_id::text, a.id::text FROM jobs_attempt_cap c JOIN jobs_attempt a ON a.id = c.attempt_id
+        JOIN jobs_job job ON job.id = a.job_id
     WHERE c.cap_key = hashtextextended('owner:' || %s::bigint, 0) AND a.ended_at IS NULL
-        AND (a.owner_binding::json ->> 'owner')::bigint = %s"""
+        AND job.tenant_id = %s AND job.credential = 'owner'"""
 
 
-def bound(tenant_id: int, owner_id: int) -> list[tuple[str, str]]:
-    """The live attempts under an owner, as (job, attempt)."""
-    return [(job, attempt) for job, attempt in rows(_BOUND, [tenant_id, owner_id])]
+def bound(tenant_id: int) -> list[tuple[str, str]]:
+    """The live attempts under the owner of this tenant, as (job, attempt)."""
+    return [(job, attempt) for job, attempt in rows(_BOUND, [tenant_id, tenant_id])]
 
 
 def interrupt(attempts: Sequence[tuple[str, str]], by: str) -> list[moves.Answer]:

@@ -256,7 +256,7 @@ class Children:
     def _hear(self, child: Child, events: int) -> None:
         if events & WRITE:
             self._listen(child)
-        if not events & READ:
+        if not events & READ or child.mute:
             return
         try:
             messages, over = child.hear()
@@ -287,12 +287,16 @@ class Children:
             child.live.run.said(message)
 
     def _read(self, child: Child, _: int) -> None:
-        lines, over = child.printed()
-        self._keep(child, lines)
+        child.kept_back, over = child.printed()
         if over:
             self._selector.unregister(child.out)
+        if child.live is not None and child.live.run.definition.credential != "none":
+            # What to leave out of its lines was said before they were printed, by the other way (E10).
+            self._hear(child, READ)
+        self._keep(child, [])
 
     def _keep(self, child: Child, lines: list[str]) -> None:
+        lines, child.kept_back = [*child.kept_back, *lines], []
         for line in lines:
             if child.live is not None:
                 line = child.live.run.log(line)

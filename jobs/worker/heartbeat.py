@@ -16,7 +16,7 @@ from jobs.services import assignments, workers
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.outage import worth_a_line
 from jobs.worker.output import Output
-from jobs.worker.slots import Live, Slots
+from jobs.worker.slots import Live, Slots, facts
 
 log = logging.getLogger("jobs.worker")
 # A job that short needs no peek: its end is nearer than the answer.
@@ -122,6 +122,14 @@ class Heartbeats(threading.Thread):
         except assignments.Locked:
             if len(young) == 1:
                 young[0].first_at = now + LOCKED_S
+                return
+            for x in young:
+                self._first([x], now)
+        except assignments.FAULTS as error:
+            if len(young) == 1:
+                # What its row holds keeps it from ever being recorded; its end says the rest.
+                young[0].first_at = math.inf
+                self._say("worker.not_started", level=0, error=sentence(error), **facts(young[0].job))
                 return
             for x in young:
                 self._first([x], now)

@@ -21,15 +21,17 @@ class Inbox:
 
     def __init__(self, job_id: str, fence: str, is_stopping: Callable[[], bool]) -> None:
         self._job_id, self._fence, self._is_stopping = job_id, fence, is_stopping
-        self._guard = threading.Lock()
+        self._guard = threading.Condition()
         self._handed: set[str] = set()
-        self._rung = threading.Event()
+        # Counted, so that of several threads which wait none takes another's ring.
+        self._rings = 0
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def ring(self) -> None:
         """There may be something to read, or the attempt should stop. From any thread."""
-        self._rung.set()
         with self._guard:
+            self._rings += 1
+            self._guard.notify_all()
             waiting = list(self._waiting)
         for loop, event in waiting:
             try:
@@ -39,7 +41,12 @@ class Inbox:
 
     def read(self) -> list[Command]:
         """The unread commands that this attempt has not been handed out yet, the oldest first."""
-        found = commands.unread([self._job_id], fence=self._fence).get(self._job_id, [])
+        return self._fresh(self._unread())
+
+    def _unread(self) -> list[Command]:
+        return commands.unread([self._job_id], fence=self._fence).get(self._job_id, [])
+
+    def _fresh(self, found: list[Command]) -> list[Command]:
         with self._guard:
             fresh = [command for command in found if command.id not in self._handed]
             self._handed.update(command.id for command in fresh)
@@ -50,15 +57,12 @@ class Inbox:
         until = clock.monotonic() + seconds
         while True:
             # Before the look: what comes after it rings again.
-            self._rung.clear()
+            seen = self._rings
             left = until - clock.monotonic()
-            fresh, stopping = self.read(), self._is_stopping()
-            if stopping:
-                # For whoever else of this handler waits: the bell may have been cleared here before it was heard there.
-                self._rung.set()
-            if fresh or left <= 0 or stopping:
+            if (fresh := self.read()) or left <= 0 or self._is_stopping():
                 return fresh
-            self._rung.wait(left)
+            with self._guard:
+                self._guard.wait_for(lambda seen=seen: self._rings != seen, left)  # type: ignore[misc]
 
     async def wait_async(self, seconds: float) -> list[Command]:
         """The same on a loop, which it does not block."""
@@ -70,7 +74,9 @@ class Inbox:
             while True:
                 here[1].clear()
                 left = until - clock.monotonic()
-                if (fresh := await sync_to_async(self.read)()) or left <= 0 or self._is_stopping():
+                # Handed out here and not in the thread: who is cancelled meanwhile has got none of them.
+                found = await sync_to_async(self._unread)()
+                if (fresh := self._fresh(found)) or left <= 0 or self._is_stopping():
                     return fresh
                 try:
                     await asyncio.wait_for(here[1].wait(), left)

@@ -55,6 +55,8 @@ class Child:
         self.begun = self.given_up = False
         # Its end of the wire is closed.
         self.mute = False
+        # Lines that it has printed, until it is known what to leave out of them.
+        self.kept_back: list[str] = []
         self.jobs = 0
         self.born = self.since = clock.monotonic()
         self._frames = Frames()

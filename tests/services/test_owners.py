@@ -360,4 +360,4 @@ def test_the_receipts_of_a_pause_and_a_rotation_name_who_did_it(driver: Driver) 
     assert [kind for kind, _ in said][-4:] == [Kind.LEASED, Kind.INTERRUPTED, Kind.LEASED, Kind.PAUSED]
     assert '"by":"person:7"' in said[-1][1]
     assert not any("plain" in body or "other" in body for _, body in said)
-    assert voiding.bound(tenant_id(), owners.of(tenant_id()).pk) == []
+    assert voiding.bound(tenant_id()) == []

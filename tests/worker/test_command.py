@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from django.core.management import get_commands
+from django.core.management import call_command, get_commands
 
-from jobs.models import Job
+from jobs.models import Job, Worker
 from jobs.services import cancellation, intake
 from jobs.services.workers import register
 from tests.database import rows
@@ -231,3 +232,20 @@ def test_a_reader_that_goes_away_does_not_stop_the_work(database, jobs):
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def test_a_worker_that_is_told_to_end_while_it_begins_ends_as_any_other(database, monkeypatch, capsys):
+    """DESIGN 6: between its row and its first claim too; nothing is left open, and no handler of a signal behind."""
+    before = signal.getsignal(signal.SIGTERM)
+    def registered(*args, **more):
+        row = register(*args, **more)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return row
+
+    monkeypatch.setattr("jobs.services.workers.register", registered)
+    call_command("runworker", "--json", "--no-loops", skip_checks=True)
+    assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == [
+        "worker.ready", "worker.stopped"]
+    [row] = Worker.objects.all()
+    assert row.stopped_at is not None
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 import uuid
 from typing import Any
@@ -17,8 +19,10 @@ from jobs.outcomes import Stopped
 from jobs.services import commands
 from jobs.services.assignments import Claimed
 from jobs.worker.away import Away
+from jobs.worker.connection import close_all
 from jobs.worker.context import Run
 from jobs.worker.heartbeat import Heartbeats
+from jobs.worker.inbox import Inbox
 from jobs.worker.output import Silent
 from jobs.worker.slots import Slots
 from tests.driver import check
@@ -104,6 +108,58 @@ def test_whoever_waits_is_woken_by_news_and_by_a_stop_and_else_by_the_time(drive
     assert (len(heard), time.monotonic() - at < 30) == (1, True)
     stopped, _ = together([lambda: run.commands(60), lambda: run.stop("abort_requested")])
     assert (stopped, run.stopping, time.monotonic() - at < 30) == ([], True, True)
+
+
+def test_of_several_threads_that_wait_each_is_woken_by_the_stop(driver, monkeypatch):
+    """B26: one that looks again meanwhile takes no other's ring."""
+    driver.enqueue()
+    run = run_of(driver.claim_one())
+    at = time.monotonic()
+    both = threading.Barrier(2)
+    look = Inbox.read
+
+    def slowly(inbox: Inbox) -> list[commands.Command]:
+        found = look(inbox)
+        if not run.stopping:
+            # Both have looked, and neither waits yet: now it is said, and one of them looks again.
+            both.wait(30)
+            run.stop("abort_requested")
+        return found
+
+    monkeypatch.setattr(Inbox, "read", slowly)
+    assert together([lambda: run.commands(60), lambda: run.commands(60)]) == [[], []]
+    assert time.monotonic() - at < 30
+
+
+def test_commands_that_were_read_for_a_wait_that_was_cancelled_are_handed_out_by_the_next(driver, monkeypatch):
+    """A6: `asyncio.wait_for(run.acommands(60), 1)` loses none, wherever it is cut off."""
+    driver.enqueue()
+    job = driver.claim_one()
+    run = run_of(job)
+    sent = driver.send(job.id, "steer").command
+    look = Inbox._unread
+
+    async def waits() -> list[commands.Command]:
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def slowly(inbox: Inbox) -> list[commands.Command]:
+            begun.set()
+            goes_on.wait(30)
+            try:
+                return look(inbox)
+            finally:
+                close_all()
+
+        monkeypatch.setattr(Inbox, "_unread", slowly)
+        task = asyncio.ensure_future(run.acommands(60))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await run.acommands(30)
+
+    assert [c.id for c in asyncio.run(waits())] == [sent]
 
 
 def test_news_goes_to_a_child_that_has_the_job(driver):

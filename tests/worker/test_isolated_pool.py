@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,8 @@ from jobs.models import Attempt, Job
 from jobs.outcomes import Completed, Failed, Interrupted, Released, Stopped
 from jobs.services.assignments import Claimed
 from jobs.worker import wire
+from jobs.worker.away import Away
+from jobs.worker.children import Children
 from jobs.worker.echo import Echo
 from jobs.worker.executor import PUBLISHED, Spoilt
 from jobs.worker.guarding import SCRIPT, believed_s
@@ -336,3 +339,16 @@ def test_lines_that_nobody_reads_hold_up_nobody(monkeypatch):
     os.close(reading)
     assert b"lines of isolated handlers were dropped" in read.getvalue()
     assert b"again" in read.getvalue()
+
+
+def test_what_to_leave_out_of_the_output_of_a_child_is_heard_before_its_lines_are_kept(owned_site):
+    """E10: it comes by the wire and the lines by a pipe, which may be looked at first."""
+    definition = registry().exact("owned-apart", 1)
+    run = Away(claimed(), definition, "worker:test")
+    shown: list[str] = []
+    pool = Children(1, "worker:test", lambda *_: None)
+    pool._echo = SimpleNamespace(say=shown.append)
+    child = SimpleNamespace(live=SimpleNamespace(run=run), mute=False, kept_back=[],
+                            printed=lambda: (["have s3cr3t"], False), hear=lambda: ([{"masks": ["s3cr3t"]}], False))
+    pool._read(child, select.POLLIN)
+    assert (shown, run.lines.text()) == (["have [credential]"], "have [credential]")

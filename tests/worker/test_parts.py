@@ -27,7 +27,6 @@ from jobs.worker import runner
 from jobs.worker.bell import Bell
 from jobs.worker.connection import Patience, own_connection
 from jobs.worker.context import Run
-from jobs.worker.inbox import Inbox
 from jobs.worker.lines import Lines
 from jobs.worker.listener import direct_dsn
 from jobs.worker.outage import Outage
@@ -134,26 +133,6 @@ def test_a_wait_of_several_threads_of_a_handler_ends_for_all():
         for thread in threads:
             thread.join(5)
         assert not any(thread.is_alive() for thread in threads)
-
-
-def test_a_stop_is_heard_by_every_thread_that_waits_for_commands(monkeypatch):
-    """A6, B26: another thread that is about to wait as well does not take the bell from the first one."""
-    stopped = []
-
-    def is_stopping():
-        if stopped:
-            return True
-        # Between the first thread's look and its wait: the stop, the bell, and all of the other thread's wait.
-        stopped.append(True)
-        inbox.ring()
-        assert inbox.wait(30) == []
-        return False
-
-    inbox = Inbox("job", "fence", is_stopping)
-    monkeypatch.setattr(inbox, "read", list)
-    begun = time.monotonic()
-    assert inbox.wait(30) == []
-    assert time.monotonic() - begun < 10
 
 
 def test_ends_survive_any_trouble_between_their_collection_and_their_settlement(jobs, monkeypatch):

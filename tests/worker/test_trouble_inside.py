@@ -225,9 +225,9 @@ def test_a_job_of_an_unknown_agent_is_not_run_wherever_it_was_routed(jobs, setti
 
 def test_an_agent_that_became_known_is_served_from_the_unrouted_group(jobs, settings):
     """E7: it fails only while nobody knows it."""
-    job_id = intake.enqueue("echo", {}, agent="codex").id
+    job_id = intake.enqueue("echo", {}, agent="newcomer").id
     assert jobs.get(job_id).worker_group == "unrouted"
-    settings.JOBS = {**settings.JOBS, "AGENTS": ("codex",)}
+    settings.JOBS = {**settings.JOBS, "AGENTS": ("newcomer",)}
     new(until_empty=True).run()
     assert jobs.state(job_id) == "completed"
 

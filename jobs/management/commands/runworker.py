@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 from django.core.exceptions import ImproperlyConfigured
@@ -87,17 +88,14 @@ class Command(BaseCommand):
             end_metrics()
 
     def _work(self, plan: Plan, output: Output, *, reloads: bool) -> int:
+        stops = _Stops()
+        # Before there is a row of it: a worker that is told to end while it begins ends as any other.
+        before = {name: signal.signal(name, stops.ask) for name in (signal.SIGTERM, signal.SIGINT)}
+        changes: reloading.Reloading | None = None
         try:
-            worker = Worker(plan, output)
-        except DatabaseError as error:
-            raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
-                               "Is it up, and migrated (manage.py migrate)?") from error
-        except OSError as error:
-            raise CommandError(f"It cannot start: {error}") from error
-        # The handlers only count and ring: nothing is ever raised into a transaction.
-        before = {name: signal.signal(name, lambda *_: worker.ask_stop()) for name in (signal.SIGTERM, signal.SIGINT)}
-        changes = reloading.Reloading(worker.ask_stop, output) if reloads else None
-        try:
+            worker = self._made(plan, output)
+            stops.pass_on(worker.ask_stop)
+            changes = reloading.Reloading(worker.ask_stop, output) if reloads else None
             if changes is not None:
                 changes.start()
             with logging_to(output):
@@ -111,6 +109,16 @@ class Command(BaseCommand):
             if self._is_last:
                 _end_soon(changes is not None and changes.changed)
         return reloading.CHANGED if changes is not None and changes.changed else 0
+
+    @staticmethod
+    def _made(plan: Plan, output: Output) -> Worker:
+        try:
+            return Worker(plan, output)
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
+                               "Is it up, and migrated (manage.py migrate)?") from error
+        except OSError as error:
+            raise CommandError(f"It cannot start: {error}") from error
 
     @property
     def _is_last(self) -> bool:
@@ -138,6 +146,30 @@ class Command(BaseCommand):
             listen=not options["no_listen"], loops=not options["no_loops"], max_jobs=options["max_jobs"],
             max_age_s=options["max_age"], max_memory_mb=options["max_memory"],
             liveness_file=options["liveness_file"])
+
+
+class _Stops:
+    """Counts the signals until there is a worker to be told. Nothing is ever raised into a transaction."""
+
+    def __init__(self) -> None:
+        self._early = 0
+        self._tell: Callable[[], None] | None = None
+
+    def ask(self, number: int, _: Any) -> None:
+        """A signal has come; the second one ends what has not begun yet, since its database may be long in coming."""
+        if self._tell is not None:
+            self._tell()
+            return
+        self._early += 1
+        if self._early > 1:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def pass_on(self, tell: Callable[[], None]) -> None:
+        """From now on it is told; what came before as well."""
+        self._tell = tell
+        for _ in range(self._early):
+            tell()
 
 
 def _contradiction(slots: int, options: dict[str, Any]) -> str | None:
