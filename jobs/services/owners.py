@@ -17,7 +17,7 @@ from django.db import transaction
 from jobs import clock
 from jobs.clock import Now
 from jobs.conf import conf, credential_resolver
-from jobs.errors import Invalid, NotFound, Refused, RevisionMismatch
+from jobs.errors import Invalid, NeedsReadCommitted, NotFound, Refused, RevisionMismatch
 from jobs.models import Attempt, Owner, Tenant
 from jobs.outcomes import Interrupted
 from jobs.services import words
@@ -69,12 +69,13 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     Another reference, an owner that was gone, and `rotate` (another secret under the same reference) begin a
     generation: attempts under the old one end as interrupted (`credential_rotated`), which is nobody's failure, and
     none of them can settle once this has committed (B23, B24). Jobs paused for want of an owner resume, a batch after
-    the commit and the rest by the duty. Raises Invalid and RevisionMismatch.
+    the commit and the rest by the duty. Raises Invalid, RevisionMismatch and NeedsReadCommitted.
     """
     check(reference, label, concurrency)
     until = _until(expires_at)
     # A savepoint: a refusal must not leave the new row behind in the caller's transaction.
     with joining(savepoint=True):
+        _check_isolation()
         owner = owning.made(tenant.workspace_id, tenant.pk)
         if until is not None and until <= owner.now:  # type: ignore[attr-defined]
             raise Invalid("must lie in the future", field="expires_at", code="invalid_expires_at")
@@ -93,9 +94,10 @@ def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
     """End an owner: its attempts end with it, and none of them can settle once this has committed; their jobs, and in
     their turn those that wait, are paused as `owner_unavailable` (B23, B35). Joins the caller's transaction.
 
-    Revoking again is a quiet yes. Raises OwnerNotFound and RevisionMismatch.
+    Revoking again is a quiet yes. Raises OwnerNotFound, RevisionMismatch and NeedsReadCommitted.
     """
     with joining():
+        _check_isolation()
         owner = owning.locked(tenant_id)
         if owner is None:
             raise OwnerNotFound()
@@ -104,6 +106,11 @@ def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
             _end(owner, by)
             log.info("an owner was revoked", extra={"owner": owner.pk, "generation": owner.generation, "by": by})
     return of(tenant_id)
+
+
+def _check_isolation() -> None:
+    if not owning.sees_others():
+        raise NeedsReadCommitted(field="owner")
 
 
 def _end(owner: Owner, by: str) -> list[Any]:

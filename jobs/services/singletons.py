@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jobs.errors import Refused
+from jobs.errors import NeedsReadCommitted
 from jobs.services import commands
 from jobs.states import HELD, CommandKind, SingletonMode, Verb
 from jobs.store import commands as store
@@ -22,19 +22,10 @@ REASON = "singleton_cancel"
 MORE = 512
 
 
-class NeedsReadCommitted(Refused):
-    """A singleton needs a transaction at READ COMMITTED: above, it cannot see what others did while it waited."""
-
-    code = "needs_read_committed"
-
-    def __init__(self) -> None:
-        super().__init__(field="singleton")
-
-
 def lock(sessions: list[Session]) -> None:
     """Stand in line with other enqueues that act on these keys. Raises NeedsReadCommitted."""
     if not singletons.lock(sessions):
-        raise NeedsReadCommitted()
+        raise NeedsReadCommitted(field="singleton")
 
 
 def act(row: dict[str, Any], by: str) -> str | None:

@@ -51,9 +51,11 @@ from jobs.worker.context import Run
 from jobs.worker.executor import run_sync
 from jobs.worker.results import PUBLISHED
 from tests import database as db
+from tests.database import own_connection
 from tests.driver import Driver, check, done, refused
 from tests.making import default_workspace, limit, statements, tenant_id
 from tests.store import noise
+from tests.worker.processes import until
 
 WORD = "marie-curie"
 BY = {"by": "user:eraser", "reason": "request 17"}
@@ -216,6 +218,34 @@ def test_lines_that_come_late_find_their_place_taken(driver: Driver) -> None:
     attempt_logs.keep([(held.fence, f"late {WORD}", 0)])
     assert where(WORD) == {}
     assert attempt_logs.of(driver.job(job_id)) is None
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
+def test_an_enqueue_that_waits_for_the_redaction_of_its_target_begins_another(driver: Driver, many: bool) -> None:
+    """B16, E13: the name is gone when its turn comes; the request is served, and is the first of a new target."""
+    job_id = driver.enqueue("echo", target=WORD)
+    driver.cancel(job_id)
+    old = Job.objects.get(pk=job_id).target_id
+    made: list[str] = []
+
+    def ask() -> None:
+        options = intake.Options(target=WORD)
+        with own_connection():
+            made.extend(e.id for e in intake.enqueue_many([intake.Request("echo", {}, options)] * (1 + many)))
+
+    with transaction.atomic():
+        assert not redact.lock([job_id])[job_id].redacted
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        until(lambda: db.rows("SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                              " AND wait_event_type = 'Lock'"))
+        erasure.redact_job(job_id, **BY)
+    thread.join(30)
+    job = Job.objects.get(pk=made[-1])
+    assert (job.generation, job.state) == (1 + many, "queued")
+    assert job.target_id != old
+    for id_ in made:
+        check(id_)
 
 
 def test_a_late_settle_of_a_redacted_job_changes_nothing(driver: Driver) -> None:
