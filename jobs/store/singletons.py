@@ -41,7 +41,8 @@ def lock(sessions: Sequence[Session]) -> bool:
 
 
 _ACTIVE = """SELECT id::text, state, abort_reason IS NOT NULL FROM jobs_job
-    WHERE tenant_id = %s AND session_key = %s AND ended_at IS NULL ORDER BY id {order} FOR NO KEY UPDATE"""
+    WHERE tenant_id = %s AND session_key = %s AND ended_at IS NULL
+    ORDER BY jobs_job.id {order} FOR NO KEY UPDATE"""
 
 
 def active(session: Session) -> list[Active]:
