@@ -7,7 +7,6 @@ from django.db.models import Q
 
 import jobs.clock
 
-
 # What the constraints before this migration know no word for: redacted jobs, and tenants on their way out.
 BACK = [
     "UPDATE jobs_job SET generation = NULL WHERE target_id IS NULL AND generation IS NOT NULL",

@@ -47,7 +47,7 @@ print(Workspace.objects.count(), Tenant.objects.count())
 
 
 def test_a_migration_that_makes_no_tables_makes_no_defaults(database: None) -> None:
-    """E2: `migrate jobs 0001`, `migrate jobs zero` and `migrate --database=other` end well, with what was erased too."""
+    """E2: `migrate jobs 0001`, `migrate jobs zero` and `migrate --database=other` end well, erased things too."""
     with connection.cursor() as cursor:
         for name in NAMES:
             # Not by force: a vacuum of the server's own is not ours to end, and makes way by itself.
