@@ -99,13 +99,14 @@ def is_lapsed(attempt: str, grace_us: int) -> bool:
                      f" AND lease_until < jobs_now() - {int(grace_us)} * interval '1 microsecond'", [attempt]))
 
 
-def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False) -> list[moves.Answer]:
+def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False,
+          waits: bool = False) -> list[moves.Answer]:
     """End these attempts, as far as they are still lapsed when locked (C35, E4).
 
-    The loop skips what others hold. `joining` waits for them, and leaves to a duty what the attempts held (DESIGN 4).
+    The loop skips what others hold; `waits` does not. `joining` leaves to a duty what the attempts held (DESIGN 4).
     """
     jobs = [job for job, _ in found]
-    mine = {r[0] for r in rows(_WAIT_FOR_JOBS, [packed(jobs)])} if joining else unlocked(jobs)
+    mine = {r[0] for r in rows(_WAIT_FOR_JOBS, [packed(jobs)])} if waits else unlocked(jobs)
     if not mine:
         return []
     sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
