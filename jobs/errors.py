@@ -41,6 +41,12 @@ class Refused(JobsError):
     code = "refused"
 
 
+class NeedsReadCommitted(Refused):
+    """This needs a transaction at READ COMMITTED: above, it cannot see what others did while it waited."""
+
+    code = "needs_read_committed"
+
+
 class Invalid(JobsError):
     """The request is malformed. `faults` names every offending field."""
 

@@ -43,6 +43,8 @@ SAMPLE = 5
 CANCELLED = "tenant_deleted"
 # A holder hears of the end by its next heartbeat, and has a little to stop; nobody is waited for any longer.
 HOLDER_GRACE_S, HOLDER_MOST_S = 5.0, 60.0
+# Who found the tenant there a moment before it was marked commits meanwhile, and is not told of a broken reference.
+LATECOMERS_S = 2.0
 # How long those who want to be told of ends are waited for.
 TELLING_S = 120.0
 
@@ -291,6 +293,8 @@ def _stop(pk: int, now: Open, limit: int) -> bool:
     found, last = ([id_ for id_, _ in held], now.after) if held else erasures.active(now.tenant_id, now.after, LOOK,
                                                                                     limit)
     counts = _cancelled(now, found)
+    if last is None:
+        erasures.wait(pk, int(1_000 * LATECOMERS_S))
     erasures.advance(pk, "stopping" if last else "waiting", last, False, counts)
     return True
 

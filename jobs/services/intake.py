@@ -77,9 +77,9 @@ def enqueue_many(requests: Iterable[Request], *, door: Door = PYTHON) -> list[En
     answers: list[Enqueued] = []
     # A later request may be refused when an earlier one is written already: the savepoint takes all of them back.
     with joining(savepoint=len(requests) > 1):
-        _lock_ahead([r for r in requests if _goes_alone(r.options)])
+        locked = _lock_ahead([r for r in requests if _goes_alone(r.options)])
         for batch in _batches(requests):
-            answers += _Intake(batch, door).run()
+            answers += _Intake(batch, door, locked).run()
     return answers
 
 
@@ -96,10 +96,10 @@ def _session(options: Options) -> str | None:
     return None if mode is SingletonMode.ALLOW else key
 
 
-def _lock_ahead(requests: Sequence[Request]) -> None:
+def _lock_ahead(requests: Sequence[Request]) -> bool:
     """Several in one transaction: all session keys first, then targets, then all their jobs (DESIGN 4)."""
     if len(requests) < 2:
-        return
+        return False
     for request in requests:
         words.check_place(request.options.workspace, request.options.tenant)
         if request.options.target is not None:
@@ -113,6 +113,7 @@ def _lock_ahead(requests: Sequence[Request]) -> None:
     if sessions:
         singletons.lock(sessions)
     lookup.lock_active(lookup.lock_targets(targets), sessions)
+    return True
 
 
 def _batches(requests: Sequence[Request]) -> Iterable[list[Request]]:
@@ -152,9 +153,10 @@ def _options(given: dict[str, Any]) -> Options:
 class _Intake:
     """One batch on its way through E3's steps."""
 
-    def __init__(self, requests: Sequence[Request], door: Door) -> None:
+    def __init__(self, requests: Sequence[Request], door: Door, locked: bool = False) -> None:
         self.requests = requests
         self.door = door
+        self.locked = locked
         self.places: dict[tuple[str | None, str | None], Place] = {}
 
     def run(self) -> list[Enqueued]:
@@ -252,9 +254,11 @@ class _Intake:
         known = self._known([spot], [fingerprint])
         if known:
             return known[0]
-        if key is not None and target is not None:
+        locked = self.locked
+        if key is not None and target is not None and not locked:
             lookup.lock_active([target], [(spot.tenant_id, key)])
-        if key is not None and (steered := singletons.act(row, self.door.by)) is not None:
+            locked = True
+        if key is not None and (steered := singletons.act(row, self.door.by, locked)) is not None:
             failpoints.at("command.written")
             return Enqueued(steered, steered=True)
         if target is not None:

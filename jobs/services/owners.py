@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from jobs import clock, codecs
 from jobs.clock import Now
 from jobs.conf import conf, credential_resolver
-from jobs.errors import Invalid, NotFound, Refused, RevisionMismatch
+from jobs.errors import Invalid, NeedsReadCommitted, NotFound, Refused, RevisionMismatch
 from jobs.models import Attempt, Owner, Tenant, Workspace
 from jobs.outcomes import Interrupted
 from jobs.services import tenancy, words
@@ -70,11 +70,12 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
     Another reference, an owner that was gone, and `rotate` (another secret under the same reference) begin a
     generation: attempts under the old one end as interrupted (`credential_rotated`), which is nobody's failure, and
     none of them can settle once this has committed (B23, B24). Jobs paused for want of an owner resume, a batch after
-    the commit and the rest by the duty. Raises Invalid, RevisionMismatch and TenantDeleting.
+    the commit and the rest by the duty. Raises Invalid, RevisionMismatch, TenantDeleting and NeedsReadCommitted.
     """
     check(reference, label, concurrency, expires_at)
     # A savepoint: a refusal must not leave the new row behind in the caller's transaction.
     with joining(savepoint=True):
+        _check_isolation()
         _check_stays(tenant)
         owner = owning.made(tenant.workspace_id, tenant.pk)
         _check_revision(owner, revision)
@@ -104,9 +105,10 @@ def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
     """End an owner: its attempts end with it, and none of them can settle once this has committed; their jobs, and in
     their turn those that wait, are paused as `owner_unavailable` (B23, B35). Joins the caller's transaction.
 
-    Revoking again is a quiet yes. Raises OwnerNotFound and RevisionMismatch.
+    Revoking again is a quiet yes. Raises OwnerNotFound, RevisionMismatch and NeedsReadCommitted.
     """
     with joining():
+        _check_isolation()
         owner = owning.locked(tenant_id)
         if owner is None:
             raise OwnerNotFound()
@@ -115,6 +117,11 @@ def revoke(tenant_id: int, *, by: str, revision: int | None = None) -> Owner:
             _end(owner, by)
             log.info("an owner was revoked", extra={"owner": owner.pk, "generation": owner.generation, "by": by})
     return of(tenant_id)
+
+
+def _check_isolation() -> None:
+    if not owning.sees_others():
+        raise NeedsReadCommitted(field="owner")
 
 
 def _end(owner: Owner, by: str) -> list[Any]:

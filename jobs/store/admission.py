@@ -322,7 +322,7 @@ _EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_
     SELECT s.workspace_id, s.tenant_id, s.name, s.over FROM s ORDER BY s.name, s.tenant_id LIMIT 100"""
 _EXCESS_JOBS = """SELECT id::text FROM jobs_job WHERE exclusive_group IS NOT NULL AND gate IS NULL AND state = 'queued'
     AND workspace_id = %s AND exclusive_group = %s {tenant}
-    ORDER BY priority, available_at DESC, id DESC LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
+    ORDER BY priority, available_at DESC, jobs_job.id DESC LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED"""
 
 
 def hold_excess(workspace_id: int, limit: int) -> int:

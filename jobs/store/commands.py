@@ -15,6 +15,7 @@ from jobs import publish
 from jobs.ids import uuid7
 from jobs.receipts import Kind, body_text
 from jobs.states import HELD, CommandKind, State
+from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows, run
 from jobs.store.verbs import holder
 
@@ -150,9 +151,7 @@ def unread(job_ids: Sequence[str], limit: int = MOST_UNREAD, fence: str | None =
 
 _KNOWN = f"SELECT id::text FROM jobs_command WHERE job_id = %s::uuid AND kind <> 'abort' AND id = ANY({array('uuid')})"
 _CONSUME = """WITH l AS MATERIALIZED (SELECT job.id FROM jobs_job job WHERE job.id = %s::uuid
-            AND job.attempt_id = %s::uuid AND (NOT job.strict_lease OR EXISTS (
-                SELECT 1 FROM jobs_attempt x WHERE x.id = job.attempt_id AND x.lease_until > jobs_now()))
-        FOR NO KEY UPDATE),
+            AND job.attempt_id = %s::uuid AND {believed} FOR NO KEY UPDATE OF job),
     c AS (UPDATE jobs_command c SET consumed_at = jobs_now(), attempt_id = %s::uuid FROM l
         WHERE c.job_id = l.id AND c.consumed_at IS NULL AND c.kind <> 'abort' AND c.id = ANY({ids}) RETURNING c.id),
     b AS (SELECT %s || string_agg('"' || c.id || '"', ',' ORDER BY c.id) || ']}}' AS body FROM c
@@ -176,8 +175,9 @@ def consume(job_id: str, fence: str, ids: Sequence[str], by: str) -> int | None:
     """
     # The canonical body, but for the ids, which only the statement knows.
     head = f'{{"attempt":"{fence}","by":"{holder(by)}","commands":['
-    sql = _CONSUME.format(ids=array("uuid"), kind=Kind.CONSUMED.value, head=chain_hash(
-        "job.head", "job.id", "job.number + 1", Kind.CONSUMED.value, "b.body"))
+    sql = _CONSUME.format(
+        ids=array("uuid"), kind=Kind.CONSUMED.value, believed=BELIEVED.format(fence="job.attempt_id"),
+        head=chain_hash("job.head", "job.id", "job.number + 1", Kind.CONSUMED.value, "b.body"))
     found = rows(sql, [job_id, fence, fence, packed(ids), head])
     if not found:
         return None

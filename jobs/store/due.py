@@ -20,7 +20,7 @@ from jobs.store.sql import array, packed, rows, run
 from jobs.store.verbs import Move
 
 _PROMOTABLE = """SELECT id::text, workspace_id, worker_group, queue, tenant_id, exclusive_group FROM jobs_job
-    WHERE gate = 'scheduled' AND available_at <= jobs_now() ORDER BY available_at, id LIMIT {limit}
+    WHERE gate = 'scheduled' AND available_at <= jobs_now() ORDER BY available_at, jobs_job.id LIMIT {limit}
     FOR NO KEY UPDATE SKIP LOCKED"""
 _OPEN_GATE = "UPDATE jobs_job SET gate = {gate} WHERE id = ANY(" + array("uuid") + ") AND gate = 'scheduled'"
 
@@ -45,7 +45,8 @@ def promote(limit: int) -> int:
 
 _LIVE = """SELECT job_id::text, id::text, lease_until < jobs_now() - {grace} * interval '1 microsecond',
         worker_id IS NULL
-    FROM jobs_attempt WHERE ended_at IS NULL AND job_id > %s::uuid ORDER BY job_id LIMIT {limit}"""
+    FROM jobs_attempt WHERE ended_at IS NULL AND job_id > %s::uuid
+    ORDER BY jobs_attempt.job_id LIMIT {limit}"""
 # Jobs before attempts, as everybody locks; the attempt's lock keeps a late heartbeat from renewing under us.
 _LOCK_JOBS = (f"SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')})"
               " ORDER BY id FOR NO KEY UPDATE SKIP LOCKED")
@@ -98,13 +99,14 @@ def is_lapsed(attempt: str, grace_us: int) -> bool:
                      f" AND lease_until < jobs_now() - {int(grace_us)} * interval '1 microsecond'", [attempt]))
 
 
-def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False) -> list[moves.Answer]:
+def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: bool = False,
+          waits: bool = False) -> list[moves.Answer]:
     """End these attempts, as far as they are still lapsed when locked (C35, E4).
 
-    The loop skips what others hold. `joining` waits for them, and leaves to a duty what the attempts held (DESIGN 4).
+    The loop skips what others hold; `waits` does not. `joining` leaves to a duty what the attempts held (DESIGN 4).
     """
     jobs = [job for job, _ in found]
-    mine = {r[0] for r in rows(_WAIT_FOR_JOBS, [packed(jobs)])} if joining else unlocked(jobs)
+    mine = {r[0] for r in rows(_WAIT_FOR_JOBS, [packed(jobs)])} if waits else unlocked(jobs)
     if not mine:
         return []
     sql = _LOCK_LAPSED.format(ids=array("uuid"), jobs=array("uuid"), grace=int(grace_us))
@@ -119,8 +121,8 @@ def lapse(found: Sequence[tuple[str, str]], grace_us: int, by: str, *, joining: 
 
 _LATE = """SELECT deadline_at, id::text FROM jobs_job WHERE state = 'queued' AND deadline_at IS NOT NULL
     AND deadline_at <= jobs_now() AND (deadline_at, id) > (%s::timestamptz, %s::uuid)
-    ORDER BY deadline_at, id LIMIT {limit}"""
-_SPENT = "SELECT id::text FROM jobs_job WHERE gate = 'spent' AND id > %s::uuid ORDER BY id LIMIT {limit}"
+    ORDER BY deadline_at, jobs_job.id LIMIT {limit}"""
+_SPENT = "SELECT id::text FROM jobs_job WHERE gate = 'spent' AND id > %s::uuid ORDER BY jobs_job.id LIMIT {limit}"
 # Judged by what the lock shows; by id alone, so that no partial index of a backlog is offered.
 _LOCK_DUE = f"""WITH mine AS MATERIALIZED (SELECT id, state, reason, gate, deadline_at FROM jobs_job
     WHERE id = ANY({array('uuid')}) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED) SELECT id::text FROM mine WHERE """
@@ -151,7 +153,8 @@ def exhaust(found: Sequence[str], by: str) -> list[moves.Answer]:
 
 _UNREGISTERED = f"""SELECT id::text FROM jobs_job WHERE state = 'paused' AND reason = 'unregistered_type'
     AND (type, version) IN (SELECT * FROM unnest({array('text')}, {array('int')}))
-    AND (%s::boolean OR worker_group = ANY({array('text')})) AND id > %s::uuid ORDER BY id LIMIT {{limit}}"""
+    AND (%s::boolean OR worker_group = ANY({array('text')})) AND id > %s::uuid
+    ORDER BY jobs_job.id LIMIT {{limit}}"""
 
 
 def unregistered(types: Sequence[tuple[str, int]], after: str, limit: int,

@@ -122,7 +122,7 @@ _JOINS = {"job_id": "JOIN {table} x ON x.job_id = job.id",
 _OWN = "SELECT count(*) FROM (SELECT 1 FROM {table} x WHERE x.tenant_id = %s LIMIT {most} + 1) s"
 _ACTIVE = """SELECT count(*) FROM (SELECT ended_at FROM jobs_job WHERE tenant_id = %s ORDER BY id DESC LIMIT {most}) s
     WHERE s.ended_at IS NULL"""
-_SAMPLE = "SELECT id::text FROM jobs_job WHERE tenant_id = %s ORDER BY id DESC LIMIT {limit}"
+_SAMPLE = "SELECT id::text FROM jobs_job WHERE tenant_id = %s ORDER BY jobs_job.id DESC LIMIT {limit}"
 # In order, so that no plan hopes to meet one soon in a table that has none of them left.
 _ANY = "SELECT id FROM jobs_job WHERE tenant_id = %s ORDER BY id LIMIT 1"
 

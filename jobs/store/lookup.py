@@ -49,10 +49,13 @@ def by_keys(keys: Sequence[tuple[int, str | None, str | None]]) -> list[list[Hit
 
 def lock_target(tenant_id: int, key: str) -> int:
     """The target's id, made if missing, locked until the commit: enqueues for one thing stand in line (B16)."""
-    run("INSERT INTO jobs_target (tenant_id, key, generation, created_at) VALUES (%s, %s, 0, jobs_now())"
-        " ON CONFLICT DO NOTHING", [tenant_id, key])
-    found = rows("SELECT id FROM jobs_target WHERE tenant_id = %s AND key = %s FOR NO KEY UPDATE", [tenant_id, key])
-    return int(found[0][0])
+    while True:
+        run("INSERT INTO jobs_target (tenant_id, key, generation, created_at) VALUES (%s, %s, 0, jobs_now())"
+            " ON CONFLICT DO NOTHING", [tenant_id, key])
+        found = rows("SELECT id FROM jobs_target WHERE tenant_id = %s AND key = %s FOR NO KEY UPDATE", [tenant_id, key])
+        # Redaction may have taken its name from it while we waited: the next one of this name is another target.
+        if found:
+            return int(found[0][0])
 
 
 _MAKE_TARGETS = f"""INSERT INTO jobs_target (tenant_id, key, generation, created_at)

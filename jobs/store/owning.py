@@ -147,6 +147,14 @@ def waiting(after: int, limit: int) -> tuple[list[int], int]:
 # --- the rows of owners --------------------------------------------------------------------------------------------
 
 
+def sees_others() -> bool:
+    """Whether the present transaction sees the attempts of claims that committed while it waited for the owner.
+
+    Claims share the row and do not write it: above READ COMMITTED nothing else would say that they were there.
+    """
+    return bool(rows("SELECT current_setting('transaction_isolation') = 'read committed'")[0][0])
+
+
 def locked(tenant_id: int) -> Owner | None:
     """The owner of a tenant as of `now`, locked until our commit."""
     # No skip_locked: it waits for another who changes it, and for claims that have just looked at it.

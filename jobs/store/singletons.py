@@ -41,17 +41,21 @@ def lock(sessions: Sequence[Session]) -> bool:
 
 
 _ACTIVE = """SELECT id::text, state, abort_reason IS NOT NULL FROM jobs_job
-    WHERE tenant_id = %s AND session_key = %s AND ended_at IS NULL ORDER BY id {order} FOR NO KEY UPDATE"""
+    WHERE tenant_id = %s AND session_key = %s AND ended_at IS NULL
+    ORDER BY jobs_job.id {order} FOR NO KEY UPDATE {wait}"""
+# Who has locked all that was there waits for nobody again: what came since, with an older id even, came after him.
+_WAITS = {False: "", True: "SKIP LOCKED"}
 
 
-def active(session: Session) -> list[Active]:
-    """All active jobs of the key, locked by id. Waits for whoever holds one, as every move does."""
-    return [Active(id_, State(state), aborting) for id_, state, aborting in rows(_ACTIVE.format(order=""), [*session])]
+def active(session: Session, locked: bool) -> list[Active]:
+    """All active jobs of the key, locked by id. Waits for whoever holds one, but where ours are `locked` already."""
+    found = rows(_ACTIVE.format(order="", wait=_WAITS[locked]), [*session])
+    return [Active(id_, State(state), aborting) for id_, state, aborting in found]
 
 
-def newest(session: Session) -> str | None:
+def newest(session: Session, locked: bool) -> str | None:
     """The newest active job of the key, locked; one that ends while we wait is passed over."""
-    found = rows(_ACTIVE.format(order="DESC LIMIT 1"), [*session])
+    found = rows(_ACTIVE.format(order="DESC LIMIT 1", wait=_WAITS[locked]), [*session])
     return found[0][0] if found else None
 
 
@@ -60,7 +64,7 @@ _LAPSED = """SELECT job.id::text, a.id::text FROM jobs_job job JOIN jobs_attempt
     ORDER BY job.id"""
 
 
-def lapse(session: Session, by: str) -> list[Answer]:
+def lapse(session: Session, by: str, locked: bool) -> list[Answer]:
     """End the lapsed attempts of the key's jobs, without the grace: the one lapse that joins a transaction (E3)."""
     found = [(job, attempt) for job, attempt in rows(_LAPSED, [*session])]
-    return due.lapse(found, 0, by, joining=True) if found else []
+    return due.lapse(found, 0, by, joining=True, waits=not locked) if found else []

@@ -14,14 +14,17 @@ from jobs.errors import JobEnded, JobsError, KeyReused
 from jobs.models import Command, Job
 from jobs.outcomes import Failed
 from jobs.receipts import Kind
-from jobs.services import commands, intake, settlement
+from jobs.services import commands, intake, settlement, singletons
 from jobs.services.intake import Enqueued, Options, Request
 from jobs.services.settlement import Report
+from jobs.store import lookup
 from jobs.store.claim import claim
 from jobs.store.sql import durable
 from tests import database as db
 from tests.driver import Driver, check, claimer, done, story
+from tests.making import tenant_id
 from tests.races.threads import LONG, deadlocks, elsewhere, together
+from tests.store import noise
 from tests.worker.processes import until
 
 ROUNDS = 40 if LONG else 6
@@ -75,6 +78,23 @@ def test_one_without_a_singleton_waits_for_nobody_and_comes_after(driver: Driver
         new = enqueue("cancel", "s")().id
         [beside] = together([enqueue("allow", "s")])
     assert (driver.state(first), driver.state(new), driver.state(beside.id)) == ("cancelled", "queued", "queued")
+
+
+@pytest.mark.parametrize("mode", ["cancel", "steer"])
+def test_who_has_locked_a_keys_jobs_waits_for_none_that_came_since(driver: Driver, mode: str) -> None:
+    """DESIGN 4, E3, case-C14: its id may be older than one of ours, and whoever holds it may wait for that one."""
+    mine, tenant = driver.enqueue("echo", session_key="s"), tenant_id()
+    row = {"tenant_id": tenant, "session_key": "s", "singleton": mode, "input": "{}", "idempotency_key": None,
+           "external_id": None, "fingerprint": b""}
+    with transaction.atomic():
+        lookup.lock_active([], [(tenant, "s")])
+        [late] = together([enqueue("allow", "s")])
+        with elsewhere("SELECT 1 FROM jobs_job WHERE id = %s FOR NO KEY UPDATE", late.id):
+            noise.execute("SET LOCAL lock_timeout = '5s'")
+            steered = singletons.act(row, "test", True)
+    assert steered == (mine if mode == "steer" else None)
+    assert driver.state(mine) == ("queued" if mode == "steer" else "cancelled")
+    assert driver.state(late.id) == "queued"
 
 
 def test_a_steer_and_the_end_of_its_job_come_in_one_order(driver: Driver) -> None:

@@ -59,10 +59,12 @@ from jobs.worker.context import Run
 from jobs.worker.executor import run_sync
 from jobs.worker.results import PUBLISHED
 from tests import database as db
+from tests.database import own_connection
 from tests.driver import Driver, check, done, refused
 from tests.making import default_workspace, limit, statements, tenant_id
 from tests.owned import put
 from tests.store import noise
+from tests.worker.processes import until
 
 WORD = "marie-curie"
 BY = {"by": "user:eraser", "reason": "request 17"}
@@ -225,6 +227,34 @@ def test_lines_that_come_late_find_their_place_taken(driver: Driver) -> None:
     attempt_logs.keep([(held.fence, f"late {WORD}", 0)])
     assert where(WORD) == {}
     assert attempt_logs.of(driver.job(job_id)) is None
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
+def test_an_enqueue_that_waits_for_the_redaction_of_its_target_begins_another(driver: Driver, many: bool) -> None:
+    """B16, E13: the name is gone when its turn comes; the request is served, and is the first of a new target."""
+    job_id = driver.enqueue("echo", target=WORD)
+    driver.cancel(job_id)
+    old = Job.objects.get(pk=job_id).target_id
+    made: list[str] = []
+
+    def ask() -> None:
+        options = intake.Options(target=WORD)
+        with own_connection():
+            made.extend(e.id for e in intake.enqueue_many([intake.Request("echo", {}, options)] * (1 + many)))
+
+    with transaction.atomic():
+        assert not redact.lock([job_id])[job_id].redacted
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        until(lambda: db.rows("SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                              " AND wait_event_type = 'Lock'"))
+        erasure.redact_job(job_id, **BY)
+    thread.join(30)
+    job = Job.objects.get(pk=made[-1])
+    assert (job.generation, job.state) == (1 + many, "queued")
+    assert job.target_id != old
+    for id_ in made:
+        check(id_)
 
 
 def test_a_late_settle_of_a_redacted_job_changes_nothing(driver: Driver) -> None:
@@ -403,7 +433,8 @@ def test_whoever_wants_to_be_told_of_ends_is_waited_for(driver: Driver, kept: No
     begun = erasure.delete(of(), **BY)
     duty = Erasures()
     for _ in range(20):
-        duty.tick()
+        if not duty.tick():
+            db.pass_time(erasure.LATECOMERS_S)
     begun.refresh_from_db()
     assert (begun.phase, begun.ended) == ("erasing", False)
     assert Job.objects.filter(type="job-ended").count() == 1
@@ -572,8 +603,34 @@ def test_a_job_that_slips_in_while_its_tenant_goes_is_deleted_too(driver: Driver
     assert Job.objects.count() == 0
 
 
-def test_two_processes_that_carry_one_on_delete_each_row_once(driver: Driver) -> None:
+def test_who_found_the_tenant_before_it_was_marked_is_served_and_deleted(driver: Driver) -> None:
+    """B38: an enqueue of that moment commits; it is not told that what it refers to is gone."""
+    driver.enqueue(tenant="acme")
+    found, marked, made = threading.Event(), threading.Event(), []
+
+    def ask() -> None:
+        with db.own_connection(), transaction.atomic():
+            made.append(intake.enqueue("echo", {}, tenant="acme", target="late").id)
+            found.set()
+            assert marked.wait(30)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    assert found.wait(30)
+    begun, duty = erasure.delete(of(), **BY), Erasures()
+    while duty.tick():
+        pass
+    marked.set()
+    thread.join(30)
+    check(made[0])
+    carry_on()
+    begun.refresh_from_db()
+    assert (begun.end, begun.counts["jobs_job"]) == ("finished", 2)
+
+
+def test_two_processes_that_carry_one_on_delete_each_row_once(driver: Driver, monkeypatch) -> None:
     """B38: the batch is one process's; the counts are exact."""
+    monkeypatch.setattr(erasure, "LATECOMERS_S", 0.0)
     for _ in range(30):
         driver.enqueue(tenant="acme")
     begun = erasure.delete(of(), **BY)
@@ -630,7 +687,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(driver: Driver) -> Non
     assert of().deleting_at is None
 
 
-def test_a_batch_reads_its_tenants_jobs_and_nothing_else(driver: Driver) -> None:
+def test_a_batch_reads_its_tenants_jobs_and_nothing_else(driver: Driver, monkeypatch) -> None:
     """B38: by an index, a batch at a time, whatever others have: 20,000 jobs of theirs and 3,000 of its own."""
     place, mine = default_workspace().pk, tenant_id("acme")
     others = noise.tenants(50, place, "other")
@@ -638,6 +695,7 @@ def test_a_batch_reads_its_tenants_jobs_and_nothing_else(driver: Driver) -> None
     noise.jobs(3_000, place, mine, state="completed", ended="jobs_now()")
     noise.jobs(100, place, mine)
     noise.execute("ANALYZE jobs_job, jobs_attempt, jobs_receipt, jobs_dead_letter")
+    monkeypatch.setattr(erasure, "LATECOMERS_S", 0.0)
     begun = erasure.delete(of(), **BY)
     duty = Erasures()
     with statements() as seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from django.core.checks import run_checks
 from django.db import transaction
 
 from jobs import clock
-from jobs.errors import Invalid, RevisionMismatch, StaleFence
+from jobs.errors import Invalid, NeedsReadCommitted, RevisionMismatch, StaleFence
 from jobs.models import Attempt, AttemptCap, ClaimLine, Job, Owner, Receipt
 from jobs.outcomes import Released
 from jobs.receipts import Kind
@@ -27,6 +28,8 @@ from tests import database as db
 from tests.driver import Driver, check
 from tests.making import limit, tenant_id
 from tests.owned import put
+from tests.races.threads import together
+from tests.store import noise
 
 pytestmark = pytest.mark.usefixtures("database", "owned_site")
 
@@ -132,11 +135,14 @@ def test_an_expired_owner_settles_nothing_and_its_job_waits(driver: Driver) -> N
     put(expires_at=clock.now() + timedelta(seconds=60))
     job_id = driver.enqueue("owned")
     job = driver.claim_one()
+    command = str(driver.send(job.id, "steer").command)
     assert job.fence in assignments.extend([job.fence])
     db.pass_time(61)
     assert assignments.extend([job.fence]) == {}
     assert isinstance(driver.complete(job), StaleFence)
     assert isinstance(driver.fail(job), StaleFence)
+    with pytest.raises(StaleFence):
+        driver.consume(job, command)
     assert row(job_id).state == "leased"
     drained(Owners())
     assert (row(job_id).state, row(job_id).reason) == ("paused", "owner_unavailable")
@@ -285,6 +291,25 @@ def test_verbs_of_owners_join_the_callers_transaction(driver: Driver) -> None:
         owners.revoke(tenant_id(), by="test")
         transaction.set_rollback(True)
     assert isinstance(driver.complete(job, "8"), Moved)
+
+
+@pytest.mark.parametrize("change", [lambda: put(rotate=True), lambda: owners.revoke(tenant_id(), by="test")],
+                         ids=["rotate", "revoke"])
+def test_above_read_committed_an_owner_cannot_be_changed(driver: Driver, change: Callable[[], object]) -> None:
+    """B23, B24: such a transaction does not see what was claimed since it began, which would settle afterwards."""
+    before = put()
+    driver.enqueue("owned")
+    with transaction.atomic():
+        noise.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert db.rows("SELECT count(*) FROM jobs_attempt") == [(0,)]
+        [job] = together([driver.claim_one])
+        with pytest.raises(NeedsReadCommitted) as refusal:
+            change()
+        assert (refusal.value.reason_code, refusal.value.field) == ("needs_read_committed", "owner")
+        assert db.rows("SELECT 1") == [(1,)]
+    assert owners.of(tenant_id()).revision == before.revision
+    change()
+    assert isinstance(driver.complete(job), StaleFence)
 
 
 @pytest.mark.parametrize(("said", "field"), [

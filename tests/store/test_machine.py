@@ -22,13 +22,11 @@ from hypothesis.stateful import (
 )
 
 from jobs import RetryPolicy, clock
-from jobs.errors import JobsError
-from jobs.models import DeadLetter, Job
-from jobs.receipts import Kind
+from jobs.errors import JobEnded, JobsError, StaleFence
+from jobs.models import Command, DeadLetter, Job
 from jobs.services import intake, recovery
 from jobs.store.claim import Claimed
-from jobs.store.moves import Fact, Moved, record
-from jobs.store.sql import durable
+from jobs.store.moves import Moved
 from tests import database as db
 from tests.driver import Driver, check
 from tests.races.threads import LONG
@@ -44,11 +42,16 @@ KINDS: dict[str, tuple[str, Any, int | None, int | None]] = {
     "bounded": ("bounded", RetryPolicy(max_attempts=9, base_delay_s=200, max_delay_s=400), 9, 3),
 }
 MAX_LAPSES = 10
+ACTIVE = ("queued", "leased", "running", "paused")
 
 
 @dataclass
 class Ref:
-    """What a job must be by E1 and E4, in the fewest words: the model that the product is compared with."""
+    """What a job must be by E1, E4 and E5, in the fewest words: the model that the product is compared with.
+
+    `abort` is a pending one; `told` are the commands to read that nobody has consumed, `ignored` an abort that a
+    completion has overtaken.
+    """
 
     max_attempts: int | None = 3
     max_claims: int | None = None
@@ -58,6 +61,8 @@ class Ref:
     held: Any = None
     late: bool = False
     abort: bool = False
+    ignored: bool = False
+    told: list[str] = field(default_factory=list)
     letter: str | None = None
     deadline: int | None = None
     claims: int = 0
@@ -78,6 +83,18 @@ class Ref:
         if self.deadline_s is not None and self.chain_claims == 1:
             self.deadline = now + self.deadline_s
         self.to("leased", held=held)
+
+    def complete(self) -> None:
+        """It wins over a pending abort, which nobody has honoured (E1)."""
+        self.ignored = self.abort
+        self.to("completed")
+
+    def asked_to_stop(self) -> None:
+        """A queued or paused job stops at once; who holds one is asked (E5)."""
+        if self.held:
+            self.abort = True
+        else:
+            self.to("cancelled")
 
     def back(self, counter: str, to: str = "queued") -> None:
         """A release, an interruption or a pause: no failure, and the end where an abort is pending."""
@@ -126,6 +143,10 @@ class Ref:
         return self.deadline is not None and now >= self.deadline
 
     @property
+    def active(self) -> bool:
+        return self.state in ACTIVE
+
+    @property
     def spent(self) -> bool:
         return self.max_claims is not None and self.chain_claims >= self.max_claims
 
@@ -157,6 +178,10 @@ class Asked:
     def target(self) -> tuple[str, str] | None:
         return (self.type, self.options["target"]) if self.options["target"] else None
 
+    @property
+    def session(self) -> str | None:
+        return self.options.get("session_key")
+
 
 class Story(RuleBasedStateMachine):
     """Verbs in any order; each says what the model expects, refusals too."""
@@ -165,6 +190,7 @@ class Story(RuleBasedStateMachine):
         super().__init__()
         self.refs: dict[str, Ref] = {}
         self.asked: dict[str, Asked] = {}
+        self.steers: list[tuple[Asked, str]] = []
         self.past: list[Claimed] = []
         self.now = 0
 
@@ -183,21 +209,62 @@ class Story(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.refs) < 8)
     @rule(kind=st.sampled_from(list(KINDS)), priority=st.integers(-2, 2), thing=st.sampled_from([None, "a", "a"]),
-          delay_s=st.sampled_from([None, 500]), deadline_s=st.sampled_from([None, DEADLINE_S]))
-    def enqueue(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None) -> None:
-        self.make(kind, priority, thing, delay_s, deadline_s)
+          delay_s=st.sampled_from([None, 500]), deadline_s=st.sampled_from([None, DEADLINE_S]),
+          mode=st.sampled_from([None, "allow", "cancel", "steer"]))
+    def enqueue(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None,
+                mode: str | None) -> None:
+        self.make(kind, priority, thing, delay_s, deadline_s, mode)
 
-    def make(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None) -> None:
+    def make(self, kind: str, priority: int, thing: str | None, delay_s: int | None, deadline_s: int | None,
+             mode: str | None = None) -> None:
         type_, policy, max_attempts, max_claims = KINDS[kind]
+        session = {} if mode is None else {"session_key": "s", "singleton": mode}
         asked = Asked(type_, {"retry": policy, "priority": priority, "target": thing, "delay_s": delay_s,
-                              "deadline_s": deadline_s, "idempotency_key": f"key {len(self.refs)}"})
-        job_id = self.driver.enqueue(type_, **asked.options)
+                              "deadline_s": deadline_s, "idempotency_key": f"key {len(self.refs) + len(self.steers)}",
+                              **session})
+        count = Job.objects.count()
+        answer = intake.enqueue(type_, {}, **asked.options)
+        check(answer.id)
+        steered = self.singleton(mode)
+        assert (answer.steered, answer.repeated) == (steered is not None, False)
+        if steered is not None:
+            assert (answer.id, Job.objects.count()) == (steered, count)
+            self.steers.append((asked, steered))
+            self.refs[steered].told.append(self.newest_command(steered))
+            return
         for i, ref in self.refs.items():
-            active = ref.state in ("queued", "leased", "running", "paused")
-            if asked.target is not None and self.asked[i].target == asked.target and active:
+            if asked.target is not None and self.asked[i].target == asked.target and ref.active:
                 ref.to("superseded")
-        self.refs[job_id] = Ref(max_attempts, max_claims, deadline_s, due=delay_s is None)
-        self.asked[job_id] = asked
+        self.refs[answer.id] = Ref(max_attempts, max_claims, deadline_s, due=delay_s is None)
+        self.asked[answer.id] = asked
+
+    def singleton(self, mode: str | None) -> str | None:
+        """E3.4 and E3.5: dead workers' jobs of the key are recovered first; the job that is steered, if one is."""
+        if mode not in ("cancel", "steer"):
+            return None
+        same = {i: r for i, r in self.refs.items() if self.asked[i].session == "s"}
+        for ref in same.values():
+            if ref.late:
+                ref.lapse(self.now)
+        active = {i: r for i, r in same.items() if r.active}
+        if mode == "steer":
+            return max(active, default=None)
+        for ref in active.values():
+            ref.asked_to_stop()
+        return None
+
+    def newest_command(self, job_id: str) -> str:
+        return str(Command.objects.filter(job_id=job_id).latest("created_at", "id").pk)
+
+    @precondition(lambda self: self.steers)
+    @rule(data=st.data())
+    def steer_again(self, data: Any) -> None:
+        """E3.1: the repeat of a request that became a command is that command, whatever its job has come to."""
+        asked, job_id = data.draw(st.sampled_from(self.steers))
+        before = [db.row_hash(i) for i in self.refs]
+        answer = intake.enqueue(asked.type, {}, **asked.options)
+        assert (answer.id, answer.repeated, answer.steered) == (job_id, True, True)
+        assert [db.row_hash(i) for i in self.refs] == before
 
     @rule(data=st.data(), differs=st.booleans())
     def ask_again(self, data: Any, differs: bool) -> None:
@@ -240,7 +307,7 @@ class Story(RuleBasedStateMachine):
     @rule(data=st.data(), way=st.sampled_from(["fail", "fail for good", "release", "interrupt", "complete", "stop"]))
     def end(self, data: Any, way: str) -> None:
         job_id, ref = data.draw(st.sampled_from(self.held()))
-        verbs = {"complete": lambda: ref.to("completed"), "stop": lambda: ref.to("cancelled"),
+        verbs = {"complete": ref.complete, "stop": lambda: ref.to("cancelled"),
                  "fail": lambda: ref.fail(False, self.now), "fail for good": lambda: ref.fail(True, self.now),
                  "release": lambda: ref.back("releases"), "interrupt": lambda: ref.interrupt(self.now)}
         job, before = ref.held, db.row_hash(job_id)
@@ -268,15 +335,59 @@ class Story(RuleBasedStateMachine):
         _, ref = data.draw(st.sampled_from(self.held()))
         beats = self.driver.extend(ref.held)
         assert (beats[ref.held.fence].abort is not None) == ref.abort
+        assert beats[ref.held.fence].unread == bool(ref.told)
         ref.late = False
 
     @precondition(lambda self: self.held())
     @rule(data=st.data())
     def ask_to_stop(self, data: Any) -> None:
         job_id, ref = data.draw(st.sampled_from(self.held()))
-        fact = Fact(job_id, Kind.COMMAND, {"by": "x"}, abort_reason="enough")
-        assert isinstance(durable(lambda: record([fact]))[0], Moved)
+        assert self.driver.send(job_id, "abort").repeated == ref.abort
         ref.abort = True
+
+    @precondition(lambda self: self.refs)
+    @rule(data=st.data(), kind=st.sampled_from(["steer", "follow_up", "abort"]))
+    def command(self, data: Any, kind: str) -> None:
+        """E5: told to what is active and refused by what has ended; an abort of what is cancelled is a quiet yes."""
+        job_id = data.draw(st.sampled_from(sorted(self.refs)))
+        ref, before = self.refs[job_id], db.row_hash(job_id)
+        quiet = kind == "abort" and (ref.state == "cancelled" or ref.abort)
+        if not ref.active and not quiet:
+            with pytest.raises(JobEnded):
+                self.driver.send(job_id, kind)
+            assert db.row_hash(job_id) == before
+            return
+        sent = self.driver.send(job_id, kind)
+        assert sent.repeated == quiet
+        if quiet:
+            assert db.row_hash(job_id) == before
+        elif kind == "abort":
+            ref.asked_to_stop()
+        else:
+            ref.told.append(str(sent.command))
+
+    @precondition(lambda self: any(r.told for _, r in self.held()))
+    @rule(data=st.data())
+    def read(self, data: Any) -> None:
+        """E12: consumed once, and another time a quiet yes."""
+        job_id, ref = data.draw(st.sampled_from([(i, r) for i, r in self.held() if r.told]))
+        some = data.draw(st.lists(st.sampled_from(ref.told), min_size=1, unique=True))
+        assert self.driver.consume(ref.held, *some) == len(some)
+        before = db.row_hash(job_id)
+        assert self.driver.consume(ref.held, *some) == 0
+        assert db.row_hash(job_id) == before
+        ref.told = [id_ for id_ in ref.told if id_ not in some]
+
+    @precondition(lambda self: self.past and any(r.told for r in self.refs.values()))
+    @rule(data=st.data())
+    def read_late(self, data: Any) -> None:
+        job = data.draw(st.sampled_from(self.past))
+        ref, before = self.refs[job.id], db.row_hash(job.id)
+        if not ref.told or (ref.held is not None and ref.held.fence == job.fence):
+            return
+        with pytest.raises(StaleFence):
+            self.driver.consume(job, *ref.told)
+        assert db.row_hash(job.id) == before
 
     @precondition(lambda self: self.past)
     @rule(data=st.data(), way=st.sampled_from(["complete", "fail", "release", "interrupt", "stop", "start"]))
@@ -336,7 +447,7 @@ class Story(RuleBasedStateMachine):
 
     def allows(self, job_id: str, verb: str) -> bool:
         ref = self.refs[job_id]
-        return {"cancel": ref.state in ("queued", "leased", "running", "paused", "cancelled"),
+        return {"cancel": ref.active or ref.state == "cancelled",
                 "pause": ref.state in ("queued", "leased", "running"), "resume": ref.state == "paused",
                 "resume later": ref.state == "paused", "requeue": ref.letter is not None and self.is_newest(job_id),
                 "discard": ref.letter is not None}[verb]
@@ -376,11 +487,17 @@ class Story(RuleBasedStateMachine):
     def rows_are_as_the_model_says(self) -> None:
         opened = DeadLetter.objects.filter(resolved_at=None).values_list("job_id", "reason")
         letters = {str(job_id): why for job_id, why in opened}
+        unread = Command.objects.filter(consumed_at=None)
+        told = {(str(job_id), str(pk)) for job_id, pk in unread.exclude(kind="abort").values_list("job_id", "pk")}
+        assert told == {(i, command) for i, ref in self.refs.items() for command in ref.told}
+        aborts = sorted(str(job_id) for job_id in unread.filter(kind="abort").values_list("job_id", flat=True))
+        assert aborts == sorted(i for i, ref in self.refs.items() if ref.abort or ref.ignored)
         for job in Job.objects.all():
             ref = self.refs[str(job.pk)]
             assert {n: getattr(job, n) for n in COUNTED} == {n: getattr(ref, n) for n in COUNTED}
             assert job.gate == ref.gate
             assert letters.get(str(job.pk)) == ref.letter
+            assert (job.abort_reason is not None) == (ref.abort or ref.ignored)
             assert str(job.attempt_id) == (ref.held.fence if ref.held else "None")
 
     def teardown(self) -> None:
@@ -392,7 +509,7 @@ class Story(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(7_200 if LONG else 300)
 def test_the_product_and_the_model_tell_the_same_story(database: None) -> None:
-    """E1, E3, E4, E14.1, E14.2, E14.3, E14.19, E14.22: random verbs in random order, legal and refused."""
+    """E1, E3 to E5, E14.1 to E14.3, E14.19, E14.22, A14 to A17: random verbs in random order, legal and refused."""
     run_state_machine_as_test(Story, settings=settings(
         max_examples=500 if LONG else 50, stateful_step_count=50 if LONG else 40, deadline=None,
         suppress_health_check=list(HealthCheck)))

@@ -29,6 +29,17 @@ print(Workspace.objects.using("other").count())
 migrate("jobs", "0001")
 migrate("jobs")
 print(Workspace.objects.count(), Tenant.objects.count())
+
+from jobs.models import ClaimLine, Job
+from jobs.services import cancellation, erasure, intake, tenancy
+gone = intake.enqueue("noop", target="thing", tenant="gone").id
+cancellation.cancel(gone, by="x")
+erasure.redact_job(gone, by="x", reason="x")
+erasure.delete(tenancy.tenant(tenancy.workspace(), "gone"), by="x", reason="x")
+print(Job.objects.filter(target=None).exclude(generation=None).count(), ClaimLine.objects.get().parked)
+migrate("jobs", "0009")
+migrate("jobs")
+print(Job.objects.filter(target=None).count(), ClaimLine.objects.get().parked)
 migrate("jobs", "zero")
 migrate("jobs")
 print(Workspace.objects.count(), Tenant.objects.count())
@@ -36,7 +47,7 @@ print(Workspace.objects.count(), Tenant.objects.count())
 
 
 def test_a_migration_that_makes_no_tables_makes_no_defaults(database: None) -> None:
-    """E2: `migrate jobs 0001`, `migrate jobs zero` and `migrate --database=other` end well."""
+    """E2: `migrate jobs 0001`, `migrate jobs zero` and `migrate --database=other` end well, erased things too."""
     with connection.cursor() as cursor:
         for name in NAMES:
             # Not by force: a vacuum of the server's own is not ours to end, and makes way by itself.
@@ -50,7 +61,7 @@ def test_a_migration_that_makes_no_tables_makes_no_defaults(database: None) -> N
             for name in NAMES:
                 cursor.execute(f"DROP DATABASE IF EXISTS {name}")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split("\n") == ["0", "1 1", "1 1", ""]
+    assert done.stdout.split("\n") == ["0", "1 1", "1 deleting", "1 None", "1 1", ""]
 
 
 BESIDE = """

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import transaction
 
 from jobs.models import ClaimLine
+from jobs.store import due, erasures
 from tests.driver import Driver, claimer
-from tests.making import default_workspace, tenant_id
+from tests.making import default_workspace, statements, tenant_id
 from tests.races.threads import LONG
 from tests.store import noise
 from tests.store.noise import Cost, measure, scans
@@ -111,3 +113,57 @@ def test_a_claim_does_not_notice_what_else_waits(driver: Driver, analyzed: bool,
         check_plan(cost, when, ClaimLine.objects.count())
         assert cost.a_job <= 1.5 * empty.a_job + SLACK, report
     print("buffers a job:", "; ".join(report))
+
+
+BATCH = 100
+
+
+def _unregistered(ws: int) -> None:
+    noise.jobs(20_000, ws, tenant_id("many"), state="paused")
+    noise.execute("UPDATE jobs_job SET reason = 'unregistered_type' WHERE state = 'paused'")
+
+
+def _held_by_others(ws: int) -> None:
+    noise.jobs(5_000, ws, tenant_id("many"))
+    noise.execute("""WITH held AS (UPDATE jobs_job SET state = 'leased', attempt_id = gen_random_uuid()
+            WHERE state = 'queued' RETURNING id, attempt_id)
+        INSERT INTO jobs_attempt (id, job_id, number, chain, leased_at, lease_until)
+        SELECT attempt_id, id, 1, 1, jobs_now(), jobs_now() + interval '1 hour' FROM held""")
+
+
+def _at_one_moment(column: str, **columns: str) -> Callable[[int], None]:
+    def make(ws: int) -> None:
+        noise.jobs(20_000, ws, tenant_id("many"), **columns)
+        noise.execute(f"UPDATE jobs_job SET {column} = now() - interval '1 s' WHERE state = 'queued'")
+    return make
+
+
+def _ended(ws: int) -> None:
+    noise.jobs(20_000, ws, tenant_id("many"), state="completed", ended="jobs_now()")
+
+
+LOOKS: dict[str, tuple[Callable[[int], None], Callable[[], object]]] = {
+    "promotion": (_at_one_moment("available_at", gate="'scheduled'"), lambda: due.promote(BATCH)),
+    "deadlines": (_at_one_moment("deadline_at"), lambda: due.late(due.FIRST_SPOT, BATCH)),
+    "spent": (lambda ws: noise.jobs(20_000, ws, tenant_id("many"), gate="'spent'"),
+              lambda: due.spent(due.FIRST, BATCH)),
+    "unregistered": (_unregistered, lambda: due.unregistered([("echo", 1)], due.FIRST, BATCH)),
+    "recovery": (_held_by_others, lambda: due.look(0, due.FIRST, BATCH)),
+    "a tenant's newest": (_ended, lambda: erasures.sample(tenant_id("many"), 5)),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_loop_reads_a_batch_in_order_and_sorts_no_backlog(database: None, look: str) -> None:
+    """DESIGN 5: also where very many stand at the same moment; the order is an index's."""
+    make, work = LOOKS[look]
+    make(default_workspace().pk)
+    noise.execute("ANALYZE jobs_job, jobs_attempt")
+    with transaction.atomic(), statements() as seen:
+        assert work()
+        transaction.set_rollback(True)
+    sql, params = next((s, p) for s, p in seen if "ORDER BY" in s and "LIMIT" in s and "jobs_tenant" not in s)
+    plan = noise._explain(sql, params)
+    kinds = {kind for kind, _, _ in noise._walk(plan)}
+    assert not kinds & {*SORTS, "Seq Scan"}, kinds
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 10 * BATCH
