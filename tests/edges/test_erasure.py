@@ -241,7 +241,7 @@ def test_an_abort_is_no_way_around_the_refusal_of_a_cancel(driver: Driver) -> No
     call_command("jobs", "cancel", *ids[2:], stdout=io.StringIO())
     call_command("jobs", "abort", ids[0], stdout=io.StringIO())
     assert [Job.objects.get(pk=job_id).state for job_id in ids] == ["leased", "cancelled", "cancelled"]
-    assert Job.objects.get(pk=ids[0]).abort_reason == "abort requested"
+    assert Job.objects.get(pk=ids[0]).abort_reason == "abort_requested"
 
 
 def test_a_redacted_letter_asks_for_a_new_input(api: Caller, driver: Driver) -> None:

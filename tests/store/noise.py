@@ -16,12 +16,14 @@ _ROWS = """INSERT INTO jobs_job (id, workspace_id, tenant_id, type, version, que
         base_delay_ms, max_delay_ms, lapse_counts, max_lapses, dead_letter, lease_ms, duration_scope, strict_lease,
         credential, claims, chain, chain_claims, failures, lapses, releases, interruptions, pauses, checkpoint_number,
         revision, number, head)
-    SELECT gen_random_uuid(), {workspace}, {tenant}, 'echo', 1, '{queue}', '{group}', 'user', {priority},
+    SELECT {id}, {workspace}, {tenant}, '{type}', 1, '{queue}', '{group}', 'user', {priority},
         '{{}}', '\\x00', '\\x00', 'allow', {exclusive}, '{state}', {gate},
         jobs_now() + {after} * interval '1 second' - n * interval '1 ms', jobs_now(), {ended},
         5000, 300000, true, 10, true, 30000, 'attempt', false, {credential}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, '\\x00'
     FROM generate_series(1, {count}) n"""
 _DEFAULTS = {
+    "id": "gen_random_uuid()",
+    "type": "echo",
     "queue": "collect",
     "group": "default",
     "priority": "0",
