@@ -41,13 +41,13 @@ def by_hand(*changes: str) -> None:
     tables = [table for table in TABLES if any(f" {table} " in f"{change} " for change in changes)]
     with connection.cursor() as cursor:
         for table in tables:
-            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL")
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         try:
             for change in changes:
                 cursor.execute(change)
         finally:
             for table in tables:
-                cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER ALL")
+                cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
 
 
 def forge(job_id: str, number: int, **changed: str) -> None:
