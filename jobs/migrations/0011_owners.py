@@ -25,6 +25,8 @@ class Migration(migrations.Migration):
                     null=True, db_comment="Most jobs at once; null: OWNER_CONCURRENCY (B36)")),
                 ("expires_at", models.DateTimeField(null=True)),
                 ("revoked_at", models.DateTimeField(null=True, db_comment="Revoked by somebody, or found expired")),
+                ("away_until", models.DateTimeField(
+                    null=True, db_comment="The resolver had no secret: no job begins before (B24)")),
                 ("created_at", models.DateTimeField(db_default=jobs.clock.Now())),
                 ("updated_at", models.DateTimeField(db_default=jobs.clock.Now())),
                 ("tenant", models.OneToOneField(

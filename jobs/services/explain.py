@@ -239,6 +239,9 @@ def _owner_full(job: Job, now: datetime) -> Reason | None:
     owner = Owner.objects.filter(tenant_id=job.tenant_id).first()
     if owner is None:
         return None
+    if owner.away_until is not None and owner.away_until > now:
+        when = clock.jsonable(owner.away_until)
+        return Reason("owner_away", f"The secret of its tenant's owner could not be had; no job begins before {when}.")
     most, running = owners.most(owner), owners.running(owner)
     if len(running) < most:
         return None

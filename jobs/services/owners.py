@@ -81,7 +81,7 @@ def put(tenant: Tenant, reference: str, *, by: str, label: str = "", expires_at:
         _check_revision(owner, revision)
         new = rotate or owner.reference != reference or not owner.stands(owner.now)  # type: ignore[attr-defined]
         _write(owner, reference=reference, label=label, concurrency=concurrency, expires_at=expires_at, revoked_at=None,
-               generation=owner.generation + new)
+               away_until=None, generation=owner.generation + new)
         if new:
             voiding.interrupt(voiding.bound(tenant.pk), by)
     log.info("an owner was put", extra={"owner": owner.pk, "generation": owner.generation + new, "by": by})
@@ -225,7 +225,8 @@ def bound(fence: str) -> Bound | None:
 def resolve(fence: str, job_id: str) -> Any:
     """The secret that this attempt runs with, from the site's resolver: text, or a mapping. Raises Unavailable.
 
-    Never kept: not the secret, and of what a resolver raises only the class, since its words may quote one.
+    Never kept: not the secret, and of what a resolver raises only the class, since its words may quote one. A resolver
+    without an answer is not asked for this owner by the whole backlog in its turn: no job of it begins for a while.
     """
     under = bound(fence)
     resolver = credential_resolver()
@@ -235,9 +236,11 @@ def resolve(fence: str, job_id: str) -> Any:
         found = resolver(under.reference, tenant=under.tenant, job_id=job_id)
     except Exception as error:
         log.error("the credential resolver raised %s", type(error).__name__, extra={"owner": under.owner})
+        owning.put_off(under.owner, AGAIN_S)
         raise Unavailable() from None
     if not found or not isinstance(found, (str, Mapping)):
         log.error("the credential resolver has no credential", extra={"owner": under.owner})
+        owning.put_off(under.owner, AGAIN_S)
         raise Unavailable()
     return found
 

@@ -84,7 +84,9 @@ def look(grace_us: int, after: str, limit: int) -> Look:
 _BOUNDED = f"""SELECT a.job_id::text, a.id::text, jobs_now(), a.leased_at, job.chain_started_at, job.timeout_ms,
         job.max_duration_ms, job.duration_scope
     FROM jobs_attempt a JOIN jobs_job job ON job.id = a.job_id
-    WHERE a.id = ANY({array('uuid')}) AND a.outcome IS NULL"""
+    WHERE a.id = ANY({array('uuid')}) AND a.outcome IS NULL
+        -- What a hand has put beyond every moment says nothing about time, and must not hide the others.
+        AND isfinite(a.leased_at) AND isfinite(job.chain_started_at)"""
 
 
 def overtime(found: Sequence[tuple[str, str]]) -> list[tuple[str, str, Overtime]]:

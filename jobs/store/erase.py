@@ -7,7 +7,8 @@ have ended. Targets stay as long as their tenant, since a generation never falls
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from jobs.store.sql import array, packed, rows, run
@@ -81,15 +82,21 @@ def jobs(ids: Sequence[str], keeps: Sequence[Keep]) -> int:
     return _delete(mine)["jobs_job"]
 
 
-def erasing() -> None:
-    """Let the triggers of receipts and artifacts pass what is erased, until the commit; for `store` alone (E13)."""
+@contextmanager
+def erasing() -> Iterator[None]:
+    """Let the triggers of receipts and artifacts pass what is erased within; for `store` alone (E13).
+
+    Shut again before a caller's own statements. An exception undoes the setting with everything else.
+    """
     run("SET LOCAL jobs.erasing = 'on'")
+    yield
+    run("SET LOCAL jobs.erasing = 'off'")
 
 
 def _delete(mine: str) -> Counter[str]:
     """Delete these locked jobs with everything of theirs; how many rows of each table."""
-    erasing()
-    return Counter({sql.split()[2]: run(sql.format(ids=array("uuid")), [mine]) for sql in _OF_JOBS})
+    with erasing():
+        return Counter({sql.split()[2]: run(sql.format(ids=array("uuid")), [mine]) for sql in _OF_JOBS})
 
 
 _LETTERS = f"""SELECT d.id, d.job_id::text, k.ms IS NOT NULL AND d.resolved_at < jobs_now() - k.ms * interval '1 ms'

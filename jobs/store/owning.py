@@ -19,6 +19,7 @@ OWNER = "owner"
 ASIDE = 100
 LET_IN = 100
 GROUPS = 20
+AWAY = "coalesce(o.away_until > jobs_now(), false)"
 LIVE = "o.revoked_at IS NULL AND (o.expires_at IS NULL OR o.expires_at > jobs_now())"
 # The guard of a holder's writes: its strict lease has not run out, and its job's owner stands (B23, B35).
 BELIEVED = ("(NOT job.strict_lease AND job.credential = 'none' OR EXISTS (SELECT 1 FROM jobs_attempt x"
@@ -34,7 +35,9 @@ def owner_key(tenant_id: int) -> str:
 
 @dataclass(slots=True)
 class Standing:
-    """An owner as the claim finds it. `key` is its cap's, `room` how many more jobs may run."""
+    """An owner as the claim finds it. `key` is its cap's, `room` how many more jobs may run: none while its secret is
+    not to be had.
+    """
 
     tenant_id: int
     id: int
@@ -50,9 +53,10 @@ class Standing:
 
 # Locked for the rest of the claim's transaction: who revokes waits for us and sees the attempts that we make. An owner
 # that somebody changes at this moment is left alone.
-_STANDING = f"""WITH mine AS MATERIALIZED (SELECT o.id, o.generation, o.concurrency, {LIVE} AS live FROM jobs_owner o
+_STANDING = f"""WITH mine AS MATERIALIZED (SELECT o.id, o.generation, o.concurrency, {LIVE} AS live, {AWAY} AS away
+        FROM jobs_owner o
         WHERE o.tenant_id = ANY({array('bigint')}) FOR SHARE OF o SKIP LOCKED)
-    SELECT o.tenant_id, mine.id, mine.generation, mine.concurrency, mine.live, (SELECT count(*)
+    SELECT o.tenant_id, mine.id, mine.generation, mine.concurrency, mine.live, mine.away, (SELECT count(*)
         FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended('owner:' || o.tenant_id, 0))
     FROM jobs_owner o LEFT JOIN mine ON mine.id = o.id WHERE o.tenant_id = ANY({array('bigint')})"""
 
@@ -64,11 +68,11 @@ def standing(keys: dict[int, int]) -> dict[int, Standing | None]:
     """
     asked = packed(keys)
     found: dict[int, Standing | None] = dict.fromkeys(keys)
-    for tenant, id_, generation, most, live, used in rows(_STANDING, [asked, asked]):
+    for tenant, id_, generation, most, live, away, used in rows(_STANDING, [asked, asked]):
         if id_ is None:
             del found[tenant]
         elif live:
-            room = (conf().OWNER_CONCURRENCY if most is None else most) - used
+            room = 0 if away else (conf().OWNER_CONCURRENCY if most is None else most) - used
             found[tenant] = Standing(tenant, id_, generation, keys[tenant], room)
     return found
 
@@ -86,8 +90,8 @@ def heads(pair: tuple[str, str], tenant_id: int, but: Collection[str]) -> list[s
     return [r[0] for r in rows(_HEAD.format(limit=ASIDE), [*pair, tenant_id, packed(but)])]
 
 
-_ROOM = f"""SELECT u.tenant_id, CASE WHEN o.id IS NULL THEN {LET_IN} ELSE coalesce(o.concurrency, %s::bigint)
-        - (SELECT count(*) FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended('owner:' || u.tenant_id, 0)) END
+_ROOM = f"""SELECT u.tenant_id, CASE WHEN o.id IS NULL THEN {LET_IN} WHEN {AWAY} THEN 0
+        ELSE coalesce(o.concurrency, %s::bigint) - (SELECT count(*) FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended('owner:' || u.tenant_id, 0)) END
     FROM unnest({array('bigint')}) u(tenant_id) LEFT JOIN jobs_owner o ON o.tenant_id = u.tenant_id AND {LIVE}"""
 _WAITING = f"""SELECT k.id::text, k.workspace_id, k.worker_group, k.queue, k.tenant_id,
         row_number() OVER (PARTITION BY g.tenant_id ORDER BY k.priority DESC, k.available_at, k.id)
@@ -160,6 +164,11 @@ def locked(tenant_id: int) -> Owner | None:
     # No skip_locked: it waits for another who changes it, and for claims that have just looked at it.
     found = Owner.objects.using(ALIAS).select_for_update(of=("self",), no_key=True).annotate(now=Now())
     return found.filter(tenant_id=tenant_id).first()
+
+
+def put_off(owner_id: int, seconds: float) -> None:
+    """Let no job begin under this owner for so long: its secret is not to be had (B24)."""
+    run("UPDATE jobs_owner SET away_until = jobs_now() + %s * interval '1 second' WHERE id = %s", [seconds, owner_id])
 
 
 def made(workspace_id: int, tenant_id: int) -> Owner:

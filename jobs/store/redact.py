@@ -75,15 +75,15 @@ def empty(job_ids: Sequence[str], agents: Collection[str], *, targets: bool = Tr
 
     `agents` are the site's own and stay. With `targets`, which the caller has locked too, those that were theirs alone.
     """
-    erase.erasing()
     mine = packed(job_ids)
     if targets:
         run(_TARGETS, [mine])
-    for table, columns in COLUMNS.items():
-        sets = ", ".join(f"{name} = {value}" for name, value in columns.items())
-        params: list[Any] = [list(agents)] if table == "jobs_job" else []
-        key = "x.id" if table == "jobs_job" else "x.job_id"
-        run(f"UPDATE {table} x SET {sets} WHERE {key} = ANY({array('uuid')})", [*params, mine])
+    with erase.erasing():
+        for table, columns in COLUMNS.items():
+            sets = ", ".join(f"{name} = {value}" for name, value in columns.items())
+            params: list[Any] = [list(agents)] if table == "jobs_job" else []
+            key = "x.id" if table == "jobs_job" else "x.job_id"
+            run(f"UPDATE {table} x SET {sets} WHERE {key} = ANY({array('uuid')})", [*params, mine])
     run(_LOGS, [mine])
 
 

@@ -12,7 +12,7 @@ import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection, models, transaction
+from django.db import DatabaseError, connection, models, transaction
 
 from jobs.conf import registry
 from jobs.errors import JobsError
@@ -303,6 +303,18 @@ OURS = {
     "jobs_receipt": {"kind", "body"},
     "jobs_dead_letter": {"type", "reason", "reason_code", "resolution", "resolved_by", "resolve_reason"},
 }
+
+
+def test_a_caller_that_redacts_in_its_transaction_can_erase_nothing_else_in_it(driver: Driver) -> None:
+    """E13, E14.17, E14.20: the triggers stand again with the answer, and not only with the commit."""
+    job_id, other = driver.enqueue(), driver.enqueue()
+    driver.cancel(job_id)
+    with transaction.atomic():
+        erasure.redact_job(job_id, **BY)
+        with pytest.raises(DatabaseError, match="refused"), transaction.atomic():
+            db.rows("DELETE FROM jobs_receipt WHERE job_id = %s RETURNING 1", other)
+    check(job_id)
+    check(other)
 
 
 def _models() -> list[type[models.Model]]:

@@ -343,6 +343,43 @@ def test_a_resolver_without_an_answer_is_no_failure_and_says_nothing(driver: Dri
     assert [owners.unavailable(n).after_us // 1_000_000 for n in (1, 2, 3, 9, 5_000)] == [15, 30, 60, 300, 300]
 
 
+def test_a_backlog_is_not_claimed_in_vain_while_the_resolver_is_away(driver: Driver) -> None:
+    """B24: after one that had no secret the others wait, and other work of the tenant goes on; a new secret ends it."""
+    put("broken", concurrency=10)
+    for _ in range(30):
+        driver.enqueue("owned")
+    held = driver.claim(4)
+    with pytest.raises(owners.Unavailable):
+        owners.resolve(held[0].fence, held[0].id)
+    for job in held:
+        driver.settle(job, owners.unavailable(job.claims))
+    other = driver.enqueue("echo")
+    assert [job.id for _ in range(5) for job in driver.claim(10)] == [other]
+    drained(Owners())
+    assert driver.claim(10) == []
+    told = blocker(Job.objects.filter(claims=0).earliest("pk"), clock.now())
+    assert told is not None
+    assert told.code == "owner_away"
+    db.pass_time(16)
+    drained(Owners())
+    assert len(driver.claim(10)) == 10
+    assert Attempt.objects.count() == 4 + 1 + 10
+
+
+def test_a_new_secret_ends_the_wait_for_the_old_one(driver: Driver) -> None:
+    """B24, B35: the first claim after it has jobs again."""
+    put("broken")
+    driver.enqueue("owned")
+    waits = driver.enqueue("owned")
+    job = driver.claim_one()
+    with pytest.raises(owners.Unavailable):
+        owners.resolve(job.fence, job.id)
+    driver.settle(job, owners.unavailable(job.claims))
+    assert driver.claim(10) == []
+    put("plain")
+    assert [job.id for job in driver.claim(10)] == [waits]
+
+
 def test_a_secret_is_given_to_the_live_attempt_alone(driver: Driver) -> None:
     """B35: not after a rotation, not after the end."""
     put()

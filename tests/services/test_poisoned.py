@@ -15,6 +15,7 @@ from jobs.models import Attempt, Job
 from jobs.outcomes import Interrupted
 from jobs.services import assignments, owners, progress, settlement, stages
 from jobs.services.assignments import Claimed
+from jobs.store import due
 from jobs.store.moves import Moved
 from jobs.store.spoilt import Unclaimable
 from jobs.worker.context import Run
@@ -185,6 +186,19 @@ def test_a_lease_that_cannot_be_renewed_costs_the_others_none(driver: Driver) ->
     db.rows("UPDATE jobs_attempt SET lease_until = 'infinity' WHERE id = %s RETURNING 1", jobs[1].fence)
     assert assignments.extend([job.fence for job in jobs]).keys() == {job.fence for job in jobs}
     assert db.rows("SELECT count(*) FROM jobs_attempt WHERE lease_until > jobs_now()") == [(3,)]
+
+
+@pytest.mark.parametrize("spoilt", ["jobs_attempt.leased_at", "jobs_job.chain_started_at"])
+def test_an_attempt_without_a_moment_does_not_hide_the_time_of_others(driver: Driver, spoilt: str) -> None:
+    """C34, E8: the look at what is over time goes on."""
+    first, second = (driver.claim_one() for _ in range(2) if driver.enqueue())
+    table, column = spoilt.split(".")
+    key = "id" if table == "jobs_attempt" else "attempt_id"
+    assert db.rows(f"UPDATE {table} SET {column} = '-infinity' WHERE {key} = %s RETURNING 1", first.fence)
+    db.rows("UPDATE jobs_job SET timeout_ms = 1000 RETURNING 1")
+    db.pass_time(5)
+    found = due.overtime([(job.id, job.fence) for job in (first, second)])
+    assert found == [(second.id, second.fence, "attempt_timeout")]
 
 
 def test_a_first_heartbeat_that_cannot_be_recorded_costs_the_others_none(driver: Driver) -> None:
