@@ -26,7 +26,7 @@ from jobs.states import State
 from jobs.store import admission
 from jobs.store.picking import Candidate, Line, Pair, Picked, judge
 from jobs.store.spoilt import FAULTS, Spoilt, Unclaimable
-from jobs.store.sql import ALIAS, UNSORTED, array, chain_hash, packed, rows
+from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
 from jobs.store.verbs import holder
 
 LOOKS = 8
@@ -148,9 +148,7 @@ def _gather(claimer: Claimer, picked: Picked) -> None:
     picked.again = True
 
 
-# The candidates, which are planned after it, are to come as their index has them.
-_LINES = f"WITH unsorted AS MATERIALIZED ({UNSORTED}) " + """SELECT s.n, s.id, s.workspace_id, s.tenant_id,
-    coalesce(own.tenant_concurrency, ws.tenant_concurrency),
+_LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency),
     coalesce(own.exclusive_group_max, ws.exclusive_group_max),
     coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')
     FROM (SELECT p.n, line.* FROM unnest({arrays}) WITH ORDINALITY p(worker_group, queue, after, n)
@@ -161,7 +159,7 @@ _LINES = f"WITH unsorted AS MATERIALIZED ({UNSORTED}) " + """SELECT s.n, s.id, s
             (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id <= p.after
                 ORDER BY {order} LIMIT {limit})) y LIMIT {limit}) line) s
     LEFT JOIN jobs_limits own ON own.tenant_id = s.tenant_id
-    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL CROSS JOIN unsorted"""
+    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
 
 
 def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tuple[list[Line], bool]]:

@@ -91,7 +91,8 @@ def heads(pair: tuple[str, str], tenant_id: int, but: Collection[str]) -> list[s
 
 
 _ROOM = f"""SELECT u.tenant_id, CASE WHEN o.id IS NULL THEN {LET_IN} WHEN {AWAY} THEN 0
-        ELSE coalesce(o.concurrency, %s::bigint) - (SELECT count(*) FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended('owner:' || u.tenant_id, 0)) END
+        ELSE coalesce(o.concurrency, %s::bigint) - (SELECT count(*) FROM jobs_attempt_cap c
+            WHERE c.cap_key = hashtextextended('owner:' || u.tenant_id, 0)) END
     FROM unnest({array('bigint')}) u(tenant_id) LEFT JOIN jobs_owner o ON o.tenant_id = u.tenant_id AND {LIVE}"""
 _WAITING = f"""SELECT k.id::text, k.workspace_id, k.worker_group, k.queue, k.tenant_id,
         row_number() OVER (PARTITION BY g.tenant_id ORDER BY k.priority DESC, k.available_at, k.id)

@@ -26,11 +26,6 @@ TRANSIENT = {"40P01", "40001"}
 READ_ONLY = "25006"
 
 
-# For the rest of the transaction: no leave to sort where an index brings the order. Where statistics are of a small or
-# an emptied table, bringing all that a tenant has and sorting it looks as cheap.
-UNSORTED = "SELECT set_config('enable_sort', 'off', true)"
-
-
 class NotInTransaction(TransactionManagementError):
     """This verb is durable: it must not hide in somebody else's transaction."""
 

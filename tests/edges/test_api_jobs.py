@@ -80,8 +80,10 @@ def test_keys_of_two_jobs_are_409(api):
     """E3: job_id and idempotency key that hit two jobs."""
     api.enqueue(job_id="x")
     api.enqueue(idempotency_key="k")
+    rows = everything()
     problem(api.post("/jobs", {**EMPTY, "job_id": "x", "idempotency_key": "k"}), 409, "key_mismatch")
     problem(api.post("/jobs", {**EMPTY, "idempotency_key": "a"}, Idempotency_Key="b"), 400, "invalid_idempotency_key")
+    assert everything() == rows
 
 
 @pytest.mark.parametrize(("fields", "status", "code"), [

@@ -19,7 +19,7 @@ from jobs.pages import drawing, payload
 from jobs.services import cancellation, commands, dead_letters, explain, progress, tenancy, timeline
 from jobs.states import MOVES, State
 from jobs.store import position
-from jobs.store.sql import UNSORTED, _cursor, chain_hash, packed
+from jobs.store.sql import _cursor, chain_hash, packed
 from tests import database
 from tests.driver import claimer
 from tests.making import in_state, limit
@@ -475,7 +475,7 @@ def test_a_position_costs_the_same_behind_any_backlog(driver, statistics):
         assert position.of(last) == position.Position(position.CAP + 1, position.CAP)
         assert position.of(last).own_capped
         with transaction.atomic(), _cursor() as cursor:
-            cursor.execute(UNSORTED)
+            cursor.execute(position.UNSORTED)
             cursor.execute("EXPLAIN (ANALYZE, BUFFERS) " + position._OWN, [packed([last])])
             plan = "\n".join(line for line, in cursor.fetchall())
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +98,11 @@ def measure(by: Claimer, slots: int) -> Cost:
         pass
     buffers = 0
     nodes: dict[bool, list[Node]] = {True: [], False: []}
-    # In one transaction, as they ran: the first of them sets how the others are planned.
-    for (sql, _), plan in _explained([s for s in seen if "jobs_claim_line x" in s[0] or "LATERAL" in s[0]]):
-        buffers += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        nodes["jobs_claim_line x" in sql] += _walk(plan)
+    for sql, params in seen:
+        if "jobs_claim_line x" in sql or "LATERAL" in sql:
+            plan = _explain(sql, params)
+            buffers += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            nodes["jobs_claim_line x" in sql] += _walk(plan)
     return Cost(taken, buffers, tuple(nodes[True]), tuple(nodes[False]))
 
 
@@ -110,26 +110,15 @@ class _Undo(Exception):
     pass
 
 
-Statement = tuple[str, Any]
-
-
-def _explained(seen: Sequence[Statement]) -> list[tuple[Statement, dict[str, Any]]]:
-    plans = []
+def _explain(sql: str, params: Any) -> dict[str, Any]:
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
-                for sql, params in seen:
-                    cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
-                    found = cursor.fetchone()[0]
-                    plans.append(((sql, params), (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]))
+                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", params)
+                found = cursor.fetchone()[0]
             raise _Undo
     except _Undo:
-        return plans
-
-
-def _explain(sql: str, params: Any) -> dict[str, Any]:
-    [(_, plan)] = _explained([(sql, params)])
-    return plan
+        return (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
 
 
 def _walk(plan: dict[str, Any]) -> list[Node]:

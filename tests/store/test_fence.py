@@ -99,8 +99,10 @@ def test_a_repeat_is_known_by_its_own_job_alone(driver: Driver) -> None:
     other = driver.enqueue()
     job = driver.claim_one()
     driver.complete(job, "x")
+    before = db.row_hash(other)
     answer = settlement.settle([Report(other, job.fence, done("x"))], "test")[0]
     refused(answer, "stale_claim")
+    assert db.row_hash(other) == before
 
 
 def test_a_stale_member_changes_nothing_for_its_neighbours(driver: Driver) -> None:
