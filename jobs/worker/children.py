@@ -26,6 +26,7 @@ from jobs.worker.executor import PUBLISHED, Result
 from jobs.worker.guarding import PING_S, Guard, believed_s
 from jobs.worker.output import Output, Silent
 from jobs.worker.process import Child, Stage, meaning, reap_orphans, worn
+from jobs.worker.starting import Starts
 from jobs.worker.wire import Garbled, Message
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ LEAVE_S = 1.0
 # A process that does not die by SIGKILL hangs in the kernel; its attempt does not wait for it.
 UNDEAD_S = 5.0
 CLOSE_S = 4.0
-SAY_EVERY_S = 5.0
-MAX_PAUSE_S = 60.0
-MIN_PAUSE_US = 5_000_000
 AT_ONCE = max(2, os.cpu_count() or 2)
 COUNTED = frozenset({Stage.STARTING, Stage.IDLE, Stage.BUSY})
 
@@ -60,11 +58,10 @@ class Children:
         self._orphans: set[int] = set()
         self._closing = False
         self._ends_at = 0.0
-        self._failures, self._again_at = 0, 0.0
+        self._starts = Starts()
         self._believed_s = 0.0
         self._pings = clock.Every(PING_S)
         self._ticks = clock.Every(TICK_S)
-        self._lines = clock.Every(SAY_EVERY_S)
 
     # -- asked from other threads ------------------------------------------------------------------------
 
@@ -205,7 +202,7 @@ class Children:
         lack = len(self._waiting) + 1 - starting - stages.count(Stage.IDLE)
         if lack <= 0:
             return
-        if clock.monotonic() < self._again_at:
+        if self._starts.wait:
             if not starting:
                 self._hand_back()
             return
@@ -239,14 +236,12 @@ class Children:
 
     def _failed(self, reason: str) -> None:
         """No child could be started, which is no failure of a job (E1)."""
-        self._failures += 1
-        pause = min(MAX_PAUSE_S, 2.0 ** min(self._failures - 1, 8))
-        self._again_at = clock.monotonic() + pause
-        if self._lines.due():
-            self.say("worker.child_failed", level=0, error=reason, tried=self._failures, again_in_s=pause)
+        pause, worth_a_line = self._starts.failed()
+        if worth_a_line:
+            self.say("worker.child_failed", level=0, error=reason, tried=self._starts.failures, again_in_s=pause)
 
     def _hand_back(self) -> None:
-        pause_us = max(MIN_PAUSE_US, int((self._again_at - clock.monotonic()) * 1_000_000))
+        pause_us = self._starts.pause_us
         while self._waiting:
             live = self._waiting.popleft()
             self._end(live, live.verdict or Interrupted("no_child", pause_us))
@@ -276,7 +271,7 @@ class Children:
         if "end" in message:
             self._ended(child, message)
         elif "ready" in message:
-            self._failures, self._again_at = 0, 0.0
+            self._starts.succeeded()
             if child.stage is Stage.STARTING:
                 child.rest()
         elif "said" in message:
