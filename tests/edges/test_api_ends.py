@@ -133,7 +133,9 @@ def test_a_release_past_the_deadline_or_the_workspace_limit_is_refused(api):
     mine = held(api, deadline_s=60)
     rows = everything()
     problem(api.assignment(mine, "release", {"delay_s": 61}), 400, "invalid_release")
+    assert everything() == rows
     Limits.objects.create(workspace=api.key.workspace, release_max_delay_s=10)
+    rows = everything()
     problem(api.assignment(mine, "release", {"delay_s": 11}), 400, "invalid_release")
     assert everything() == rows
 
