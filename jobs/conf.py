@@ -68,6 +68,8 @@ class Conf:
     LIVE_CHECK_S: float = 30.0
     LIVE_PER_HOLDER: int = 20
     LIVE_MOST: int = 2_000
+    WAITS_PER_KEY: int = 100
+    ASSIGNMENTS_PER_KEY: int = 1_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
 
@@ -81,7 +83,8 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
     "OWNER_CONCURRENCY": (1, 10**6),
-    "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
+    "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
+    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
 _LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION")

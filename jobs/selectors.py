@@ -279,6 +279,17 @@ def assignment(key_id: int, name: str) -> Assignment:
         row = mine.values_list(*_ASSIGNMENT).first()
     if row is None:
         raise NotFound("There is no such assignment, or it is not yours.", code="assignment_not_found")
+    return _assignment(row)
+
+
+def assignments(key_id: int, names: Sequence[str]) -> dict[str, Assignment]:
+    """Those of these attempts that this key holds or held, by the name that was said (C35)."""
+    ids = {uuid.UUID(name): name for name in names if _UUID.fullmatch(name)}
+    mine = Attempt.objects.filter(pk__in=list(ids), key_id=key_id).annotate(now=Now())
+    return {ids[row[0]]: _assignment(row) for row in mine.values_list(*_ASSIGNMENT)}
+
+
+def _assignment(row: Any) -> Assignment:
     return Assignment._make((str(row[0]), str(row[1]), *row[2:-5], Bounds._make(row[-5:])))
 
 
@@ -288,10 +299,22 @@ def release_body(held: Assignment) -> str | None:
     return told.values_list("body", flat=True).first()
 
 
-def external_ids(job_ids: Sequence[str]) -> dict[str, tuple[str | None, str | None]]:
-    """The caller's job_id and the tenant's subject of each job, by its id."""
-    found = Job.objects.filter(pk__in=job_ids).values_list("pk", "external_id", "tenant__subject")
-    return {str(pk): (external, subject) for pk, external, subject in found}
+class Whose(NamedTuple):
+    """What a runner is told of a job beside what its claim has read: whose it is, and how it came here."""
+
+    external_id: str | None
+    tenant_subject: str | None
+    subject: str | None
+    priority: int
+    created_at: datetime
+    attempt_count: int
+
+
+def whose(job_ids: Sequence[str]) -> dict[str, Whose]:
+    """That of each of these jobs by its id, in one statement; nothing of it is read by the claim itself."""
+    found = Job.objects.filter(pk__in=job_ids).select_related("tenant").defer(*_HEAVY)
+    return {str(job.pk): Whose(job.external_id, job.tenant.subject, job.subject, job.priority, job.created_at,
+                               job.attempt_count) for job in found}
 
 
 def subjects(tenant_ids: Collection[int]) -> dict[int, str | None]:

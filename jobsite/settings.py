@@ -279,6 +279,8 @@ JOBS: dict[str, Any] = {
     "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
+    "WAITS_PER_KEY": _whole("JOBS_WAITS_PER_KEY", 100),
+    "ASSIGNMENTS_PER_KEY": _whole("JOBS_ASSIGNMENTS_PER_KEY", 1_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
     "CANCELED_WITH_ONE_L": _yes("JOBS_CANCELED_WITH_ONE_L", False),
 }

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs import failpoints
 from jobs.api import fields, parsing, shapes
+from jobs.api.places import place
 from jobs.api.security import caller
 from jobs.api.views import View, answer
+from jobs.live.room import Looked
+from jobs.models import Key
 from jobs.outcomes import Failed
-from jobs.services import beats, runners
+from jobs.services import beats, claiming, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
+
+REPORTS = ("checkpoint", "progress", "diagnostic", "consumed")
+
+
+class Waits(NamedTuple):
+    """A heartbeat that its view has left to the room."""
+
+    key: Key
+    name: str
+    seconds: float
+
+    @property
+    def line(self) -> Any:
+        """One look serves them all."""
+        return "heartbeats"
+
+    @property
+    def holder(self) -> str:
+        """Whose waits are counted together."""
+        return f"extend:{self.key.pk}"
+
+    @property
+    def look(self) -> Callable[[Sequence[Any]], Looked]:
+        """One look for the room."""
+        return _look
+
+    @staticmethod
+    def lost(answer: Any) -> None:
+        """Its client has left, and nothing is lost."""
+
+
+def _look(waits: Sequence[Waits]) -> Looked:
+    return Looked([True if news else None for news in beats.has_news([one.name for one in waits])], False)
 
 
 class Extend(View):
@@ -21,15 +61,39 @@ class Extend(View):
     permissions = {"POST": Permission.CLAIM}
 
     def post(self, request: Request, name: str) -> Response:
-        """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8)."""
-        body = parsing.body(request, ("checkpoint", "progress", "diagnostic", "consumed"), optional=True)
-        stage = fields.entry(body, "progress")
-        parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
-        with parsing.beneath("checkpoint"):
-            beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
-                                diagnostic=fields.entry(body, "diagnostic"),
-                                consumed=fields.texts(body, "consumed") or ())
-        return answer(shapes.extended(beat))
+        """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8).
+
+        With `wait_seconds` it is answered once there is something to hear, or when the next one is due.
+        """
+        plain: Any = request._request
+        key = caller(request).key
+        if (waited := getattr(plain, "jobs_waited", None)) is not None:
+            if isinstance(waited, Exception):
+                raise waited
+            return answer(shapes.extended(beats.look(key, name)))
+        body = parsing.body(request, (*REPORTS, "wait_seconds"), optional=True)
+        wanted = fields.wait_seconds(body)
+        told = beat(key, name, body, (*REPORTS, "wait_seconds"))
+        if wanted and told.abort is None and not told.commands:
+            seconds = min(claiming.longest_s(key, wanted), told.heartbeat_after_s)
+            waits = Waits(key, name.lower(), seconds)
+            if seconds and hasattr(plain, "jobs_parked"):
+                plain.jobs_parked = waits
+            elif seconds:
+                with place(waits.holder):
+                    beats.wait(waits.name, seconds)
+                told = beats.look(key, name)
+        return answer(shapes.extended(told))
+
+
+def beat(key: Key, name: str, body: dict[str, Any], known: Sequence[str]) -> beats.Extended:
+    """One heartbeat with the reports that its body holds."""
+    parsing.refuse_unknown(body, known)
+    stage = fields.entry(body, "progress")
+    parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
+    with parsing.beneath("checkpoint"):
+        return beats.extend(key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
+                            diagnostic=fields.entry(body, "diagnostic"), consumed=fields.texts(body, "consumed") or ())
 
 
 class Complete(View):
@@ -53,11 +117,16 @@ class Fail(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Report a failure by its stable code (C14 to C17)."""
-        body = parsing.body(request, ("reason_code", "message", "retryable", "diagnostic"))
-        outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
-                         fields.boolean(body, "retryable", True))
-        end = runners.fail(caller(request).key, name, outcome, fields.entry(body, "diagnostic"))
-        return answer(shapes.settled(end))
+        outcome, diagnostic = failure(parsing.free_body(request))
+        return answer(shapes.settled(runners.fail(caller(request).key, name, outcome, diagnostic)))
+
+
+def failure(body: dict[str, Any]) -> tuple[Failed, dict[str, Any] | None]:
+    """A failure as a body says it, and its diagnostic."""
+    parsing.refuse_unknown(body, ("reason_code", "message", "retryable", "diagnostic"))
+    outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
+                     fields.boolean(body, "retryable", True))
+    return outcome, fields.entry(body, "diagnostic")
 
 
 class Cancelled(View):
@@ -78,7 +147,12 @@ class Release(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Give it back, uncounted: claimable now, after `delay_s`, or from `not_before` on (C32)."""
-        body = parsing.body(request, ("delay_s", "not_before"), optional=True)
-        end = runners.release(caller(request).key, name, delay_s=fields.seconds(body, "delay_s", "invalid_release"),
-                              not_before=fields.moment(body, "not_before", "invalid_release"))
+        delay_s, not_before = until(parsing.free_body(request, optional=True))
+        end = runners.release(caller(request).key, name, delay_s=delay_s, not_before=not_before)
         return answer(shapes.settled(end))
+
+
+def until(body: dict[str, Any]) -> tuple[float | None, datetime | None]:
+    """When a released job may be claimed again, as a body says it."""
+    parsing.refuse_unknown(body, ("delay_s", "not_before"))
+    return fields.seconds(body, "delay_s", "invalid_release"), fields.moment(body, "not_before", "invalid_release")

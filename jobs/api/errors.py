@@ -37,8 +37,10 @@ BY_CODE = {
     "not_stored": 503,
     "queue_saturated": 429,
     "rate_limited": 429,
+    "request_id_reused": 422,
     "revision_mismatch": 412,
     "too_large": 413,
+    "too_many_assignments": 429,
     "too_many_commands": 429,
     "too_many_connections": 429,
     "too_many_releases": 429,
@@ -151,6 +153,12 @@ def _of_framework(error: APIException) -> tuple[int, dict[str, Any], dict[str, s
     if number not in CODES:
         return 400, body_of(400), {}
     return number, body_of(number, None, codecs.printable(str(error.detail))), headers
+
+
+def refused(error: JobsError) -> dict[str, Any]:
+    """A refusal as the member of an answer to many: the members of its problem, of which `status` is the number."""
+    number, body, _ = _refusal(error)
+    return {"status": number, **{name: value for name, value in body.items() if name not in ("request_id", "status")}}
 
 
 # --- outside of views ------------------------------------------------------------------------------------------------

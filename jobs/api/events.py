@@ -24,7 +24,7 @@ from django.urls import Resolver404, resolve
 from rest_framework.request import Request
 
 from jobs import clock, selectors
-from jobs.api import fields, parsing, waiting
+from jobs.api import assignments, fields, holding, parsing, runtime, waiting
 from jobs.api.errors import bad_request, unreachable
 from jobs.api.history import MAX_NUMBER
 from jobs.api.security import caller, named_tenant
@@ -82,6 +82,10 @@ class TenantEvents(View):
         bearer = _bearer(request)
         selectors.known(bearer.scope)
         return _stream(request, bearer, None, None, False)
+
+
+STREAMS: tuple[type[View], ...] = (JobEvents, TenantEvents, waiting.Wait)
+HELD: tuple[type[View], ...] = (runtime.Claim, assignments.Extend)
 
 
 def _bearer(request: Request) -> Bearer:
@@ -153,10 +157,17 @@ def _event(frame: Frame) -> bytes:
 
 
 def beside(application: Application) -> Application:
-    """This ASGI application, with event streams and long polls served in front of it."""
+    """This ASGI application, with event streams, long polls and claims served in front of it."""
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["method"] == "GET" and PATHS.search(scope["path"]) and _is_stream(scope):
+        kind = _view(scope) if scope["type"] == "http" else None
+        if kind in HELD:
+            body, messages = await holding.body_of(receive)
+            if holding.is_ours(scope, body):
+                await holding.serve(scope, receive, send, body, messages, _guarded)
+            else:
+                await application(scope, holding.again(messages, receive), send)
+        elif kind in STREAMS:
             await _serve(scope, receive, send)
         else:
             await application(scope, receive, send)
@@ -164,13 +175,14 @@ def beside(application: Application) -> Application:
     return served
 
 
-def _is_stream(scope: Any) -> bool:
-    """Whether the path is one of our views': any other one counts on Django's middleware."""
+def _view(scope: Any) -> Any:
+    """Which view of ours would be asked, by method and path: any other path counts on Django's middleware."""
+    if not (PATHS.search(scope["path"]) if scope["method"] == "GET" else holding.concerns(scope)):
+        return None
     try:
-        found = resolve(ASGIRequest(scope, io.BytesIO()).path_info)
+        return getattr(resolve(ASGIRequest(scope, io.BytesIO()).path_info).func, "cls", None)
     except Resolver404:
-        return False
-    return getattr(found.func, "cls", None) in (JobEvents, TenantEvents, waiting.Wait)
+        return None
 
 
 async def _serve(scope: Any, receive: Any, send: Any) -> None:

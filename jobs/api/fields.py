@@ -64,6 +64,14 @@ def text(value: dict[str, Any], name: str, *, default: str | None = None) -> str
     return said
 
 
+def named(value: dict[str, Any], name: str) -> str | None:
+    """A string of a body; null and absent are None. Raises Invalid."""
+    said = value.get(name)
+    if said is not None and not isinstance(said, str):
+        raise Invalid("must be a string", field=name, code=f"invalid_{name}")
+    return said
+
+
 def boolean(value: dict[str, Any], name: str, default: bool) -> bool:
     """A truth value of a body. Raises Invalid."""
     said = value.get(name, default)

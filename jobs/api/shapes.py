@@ -16,7 +16,7 @@ from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.models import Command as CommandRow
 from jobs.outcomes import final_status, result_status
-from jobs.selectors import Page
+from jobs.selectors import Page, Whose
 from jobs.services import runners, stages
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
@@ -150,16 +150,16 @@ def page(name: str, found: Page, items: list[dict[str, Any]], asked_by: str = "c
     return {name: items, f"next_{asked_by}": found.next}
 
 
-def assignment(claimed: Any, names: Mapping[str, tuple[str | None, str | None]],
-               told: Sequence[Command] = ()) -> dict[str, Any]:
-    """A claim as its runner needs it (C31, E8)."""
-    external, subject = names.get(claimed.id, (None, None))
+def assignment(claimed: Any, whose: Whose | None, told: Sequence[Command] = ()) -> dict[str, Any]:
+    """A claim as its runner needs it (C31, E8). `whose` is None where the job is gone already."""
     return {
         "assignment_id": claimed.fence,
         "job": {
-            "id": claimed.id, "job_id": external, "type": claimed.type, "version": claimed.version,
+            "id": claimed.id, "job_id": whose and whose.external_id, "type": claimed.type, "version": claimed.version,
             "queue": claimed.queue, "worker_group": claimed.worker_group, "agent": claimed.agent,
-            "tenant_subject": subject, "attempt": claimed.claims, "chain": claimed.chain,
+            "tenant_subject": whose and whose.tenant_subject, "subject": whose and whose.subject,
+            "priority": whose and whose.priority, "created_at": jsonable(whose and whose.created_at),
+            "attempt": claimed.claims, "attempt_count": whose and whose.attempt_count, "chain": claimed.chain,
             "idempotency_key": f"{claimed.id}:{claimed.chain}", "input": parsed(claimed.input),
         },
         "lease_expires_at": jsonable(runners.lease_until(claimed)),

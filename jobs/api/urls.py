@@ -7,6 +7,7 @@ from django.urls import path, re_path
 from jobs.api import (
     agents,
     assignments,
+    batches,
     commands,
     controls,
     definitions,
@@ -40,6 +41,8 @@ urlpatterns = [
     path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),
+    path("v1/assignments/extend", batches.ExtendMany.as_view()),
+    path("v1/assignments/settle", batches.SettleMany.as_view()),
     path("v1/assignments/<str:name>/extend", assignments.Extend.as_view()),
     path("v1/assignments/<str:name>/complete", assignments.Complete.as_view()),
     path("v1/assignments/<str:name>/fail", assignments.Fail.as_view()),

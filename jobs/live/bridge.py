@@ -17,7 +17,7 @@ import psycopg
 from django.conf import settings
 
 from jobs import clock
-from jobs.publish import EVERYBODY, NEWS_CHANNEL
+from jobs.publish import CHANNEL, EVERYBODY, NEWS_CHANNEL
 from jobs.worker.listener import direct_dsn
 
 log = logging.getLogger("jobs.live")
@@ -40,6 +40,11 @@ async def listen(on_news: OnNews, on_connected: OnConnected) -> None:
         await asyncio.gather(_from_layer(on_news, on_connected), _again(_into_layer))
     else:
         await _again(lambda: _hear(on_news, on_connected))
+
+
+async def wakes(on_wake: Callable[[], None]) -> None:
+    """Hear for ever that there may be something to claim, or a claim that is void; also after each (re)connect."""
+    await _again(lambda: _hear(lambda _: on_wake(), on_wake, CHANNEL))
 
 
 def shared_layer() -> bool:
@@ -75,9 +80,9 @@ async def _connected() -> AsyncIterator[psycopg.AsyncConnection[Any]]:
             connection.pgconn.finish()
 
 
-async def _hear(on_news: OnNews, on_connected: OnConnected) -> None:
+async def _hear(on_news: OnNews, on_connected: OnConnected, channel: str = NEWS_CHANNEL) -> None:
     async with _connected() as connection:
-        await _ask(connection, f"LISTEN {NEWS_CHANNEL}")
+        await _ask(connection, f"LISTEN {channel}")
         on_connected()
         while True:
             async for notification in connection.notifies(timeout=ASK_EVERY_S):

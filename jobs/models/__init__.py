@@ -2,6 +2,7 @@
 
 from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
 from jobs.models.bulk_answer import BulkAnswer
+from jobs.models.claim_request import ClaimRequest
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.erasure import Erasure
@@ -16,6 +17,7 @@ from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "ClaimRequest", "Command",
+    "DeadLetter", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic",
+    "Worker", "Workspace",
 ]

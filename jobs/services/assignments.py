@@ -57,6 +57,11 @@ def take(claimer: Claimer, slots: int) -> Batch:
     return claim_now(claimer, slots)
 
 
+def tick() -> None:
+    """The upkeep that claims depend on, as far as it is due (C35)."""
+    _upkeep.tick()
+
+
 def claim_now(claimer: Claimer, slots: int) -> Batch:
     """Claim in a transaction of its own; the upkeep is the caller's."""
     with meters.timed("claim"):
@@ -78,16 +83,21 @@ def claim_around(claimer: Claimer, slots: int) -> Batch:
         try:
             one = durable(lambda: claim_within(claimer, 1))
         except Unclaimable as error:
-            if not error.job_ids:
-                raise
-            log.error("job %s cannot be claimed for what its row holds; it is left alone for %g s",
-                      ", ".join(error.job_ids), ALONE_S, exc_info=error.__cause__)
-            claimer.spoilt.leave(error.job_ids)
+            leave_alone(claimer, error)
             continue
         if not one.jobs and not one.again:
             break
         jobs += one.jobs
     return Batch(jobs, again=True)
+
+
+def leave_alone(claimer: Claimer, error: Unclaimable) -> None:
+    """Claim none of these for a while. Raises the error where it names none."""
+    if not error.job_ids:
+        raise error
+    log.error("job %s cannot be claimed for what its row holds; it is left alone for %g s",
+              ", ".join(error.job_ids), ALONE_S, exc_info=error.__cause__)
+    claimer.spoilt.leave(error.job_ids)
 
 
 def claim_within(claimer: Claimer, slots: int) -> Batch:

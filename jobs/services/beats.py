@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from jobs import codecs, selectors
+from django.db import connection
+
+from jobs import clock, codecs, selectors
 from jobs.conf import registry
 from jobs.diagnostics import snapshot
 from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, StaleFence
@@ -24,6 +26,9 @@ from jobs.services.commands import Command
 from jobs.states import State
 
 START_MS = 500
+# Leases that were renewed so short a time ago are not written anew.
+FRESH_MS = 1_000
+LOOK_S = 0.25
 
 
 class StaleCheckpoint(Conflict):
@@ -61,7 +66,7 @@ def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, sta
     if stage is not None:
         _check_stage(held, stage)
     runners.check_time(key, held)
-    beat = assignments.extend([held.id]).get(held.id)
+    beat = _renewed([held]).get(held.id)
     if beat is None:
         raise overtime.refusal(selectors.assignment(key.pk, name))
     if beat.state == State.LEASED:
@@ -74,6 +79,75 @@ def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, sta
         _checkpoint(key, held, checkpoint)
     told = commands.after_beat(held.job_id, held.id, beat, consumed, runners.actor(key))
     held = selectors.assignment(key.pk, name)
+    return _extended(held, beat, told)
+
+
+def look(key: Key, name: str) -> Extended:
+    """What `extend` answers, without renewing anything: for a heartbeat that has waited. Raises as it does."""
+    held = selectors.assignment(key.pk, name)
+    beat = assignments.peek([held.id]).get(held.id)
+    if beat is None:
+        raise overtime.refusal(held)
+    return _told(key, held, beat)
+
+
+def wait(name: str, seconds: float) -> None:
+    """Look again and again in this thread, until there is something to hear or the time is over."""
+    until = clock.monotonic() + seconds
+    while (left := until - clock.monotonic()) > 0:
+        # Nothing is held while waiting.
+        connection.close()
+        clock.sleep(min(left, LOOK_S))
+        if has_news([name])[0]:
+            return
+
+
+def has_news(names: Sequence[str]) -> list[bool]:
+    """Which of these attempts have something to hear: a stop, commands, or that they are void (A54, E5, E8)."""
+    beats = assignments.peek(names)
+    return [(beat := beats.get(name)) is None or beat.abort is not None or beat.unread for name in names]
+
+
+def extend_all(key: Key, names: Sequence[str]) -> list[Extended | JobsError]:
+    """The bare heartbeats of many assignments, each answered or refused as by `extend`; a statement each for all.
+
+    One whose first heartbeat it is, or whose time is over, is extended alone. Durable.
+    """
+    found = selectors.assignments(key.pk, names)
+    plain = [held for held in found.values() if held.live and held.over is None and held.state == State.RUNNING]
+    beats = _renewed(plain)
+    again = selectors.assignments(key.pk, [held.id for held in plain if held.id in beats])
+    unread = commands.unread([held.job_id for held in plain if held.id in beats and beats[held.id].unread],
+                             limit=commands.AT_ONCE)
+    done = {held.id: _extended(again.get(held.id, held), beats[held.id], unread.get(held.job_id, ()))
+            for held in plain if held.id in beats}
+    return [done[held.id] if (held := found.get(name)) is not None and held.id in done else _alone(key, name)
+            for name in names]
+
+
+def _alone(key: Key, name: str) -> Extended | JobsError:
+    try:
+        return extend(key, name)
+    except JobsError as error:
+        return error
+
+
+def _renewed(held: Sequence[Assignment]) -> dict[str, assignments.Beat]:
+    """What each of these learns; renewed but those that were within the last second, which costs no write.
+
+    However often a runner beats, an attempt is written at most once a second for it.
+    """
+    fresh = {one.id for one in held if one.state == State.RUNNING
+             and one.lease_until - one.now > timedelta(milliseconds=one.lease_ms - FRESH_MS)}
+    old = [one.id for one in held if one.id not in fresh]
+    return {**(assignments.extend(old) if old else {}), **(assignments.peek(sorted(fresh)) if fresh else {})}
+
+
+def _told(key: Key, held: Assignment, beat: assignments.Beat) -> Extended:
+    return _extended(held, beat, commands.after_beat(held.job_id, held.id, beat, (), runners.actor(key)))
+
+
+def _extended(held: Assignment, beat: assignments.Beat, told: Sequence[Command]) -> Extended:
     return Extended(held.lease_until, heartbeat_s(held.lease_ms / 1_000), beat.abort, held.checkpoint_number, told)
 
 

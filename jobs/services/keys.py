@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from django.db.models import Q
+
 from jobs import clock, selectors
 from jobs.errors import Invalid, NotFound
 from jobs.models import Key, Tenant, Workspace
@@ -54,6 +56,13 @@ def find(text: str) -> Key | None:
         return None
     _note_use(key)
     return key
+
+
+def living(key: Key, permission: Permission) -> Key | None:
+    """The same key as it is now, if it lives and may do this still; for those who have waited since it was found."""
+    alive = Q(expires_at=None) | Q(expires_at__gt=clock.Now())
+    found = Key.objects.select_related("workspace", "tenant").filter(alive, pk=key.pk, revoked_at=None).first()
+    return found if found is not None and permission in found.permissions else None
 
 
 def _note_use(key: Key) -> None:

@@ -18,13 +18,15 @@ from jobs.conf import conf, registry
 from jobs.ids import earliest
 from jobs.registry import Site
 from jobs.services import traffic
-from jobs.store import due, erase
+from jobs.store import claim_requests, due, erase
 from jobs.store.erase import Keep
 from jobs.store.sql import durable, sqlstate
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.retention")
 LIMIT = 2_000
+# A lost answer of a claim is asked for again within its lease; what is held still stays.
+REQUESTS_MS = 15 * 60 * 1_000
 # The statement took longer than this connection allows.
 QUERY_CANCELED = "57014"
 
@@ -47,6 +49,7 @@ class Retention:
         """Look at so many jobs, then letters, then minutes, and delete a batch; true while there is more."""
         known = keeps()
         if not known:
+            durable(lambda: claim_requests.forget_old(REQUESTS_MS))
             return traffic.forget(limit)
         if self._job is not None:
             self._job = self._jobs(known, self._job, limit)
@@ -56,6 +59,7 @@ class Retention:
             self._job = due.FIRST
             if (kept_s := conf().RETENTION_S) is not None:
                 durable(lambda: erase.bulk_answers(int(kept_s * 1000)))
+            durable(lambda: claim_requests.forget_old(REQUESTS_MS))
             return traffic.forget(limit)
         return True
 

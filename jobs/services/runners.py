@@ -1,4 +1,4 @@
-"""What a runner over HTTP may do with its key: claim, fail, release, and what a completion needs (C31 to C38, E8).
+"""What a runner over HTTP may do with what it holds: fail, release, and what a completion needs (C32 to C38, E8).
 
 The same verbs as a worker's (`assignments`, `settlement`), bound to the key that claimed: an assignment of another
 key is not there. Settling again with the same words is a quiet yes, with other words a stale claim (E5).
@@ -7,36 +7,24 @@ key is not there. Settling again with the same words is a quiet yes, with other 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
-from django.views.decorators.debug import sensitive_variables
-
 from jobs import clock, codecs, selectors
-from jobs.conf import conf, registry
+from jobs.conf import registry
 from jobs.diagnostics import snapshot
-from jobs.errors import Conflict, Invalid, JobsError, Refused, StaleFence
+from jobs.errors import Conflict, Invalid, JobsError, StaleFence
 from jobs.models import Job, Key
-from jobs.outcomes import Completed, Failed, Interrupted, Outcome, Released, ResultStatus, Stopped, storable
-from jobs.registry import Definition, nearest
-from jobs.routing import UNROUTED
+from jobs.outcomes import Completed, Failed, Outcome, Released, ResultStatus, Stopped, storable
 from jobs.selectors import Assignment
-from jobs.services import assignments, noted, overtime, owners, settlement, words
+from jobs.services import assignments, noted, overtime, settlement, words
 from jobs.states import State
-from jobs.store.claim import Batch, Claimed, Claimer
-from jobs.store.moves import Moved
-from jobs.store.picking import Pair
-from jobs.store.spoilt import Spoilt
+from jobs.store.claim import Claimed
+from jobs.store.moves import Answer, Moved
 
-MAX_SLOTS = 100
-UNKNOWN_TYPE_US = 15_000_000
 US = 1_000_000
-# Turns go on from claim to claim of this process: a cursor of a request's own would always begin at the first tenant.
-_cursors: dict[tuple[int, int | None], dict[Pair, int]] = {}
-_spoilt = Spoilt()
 
 
 class NotAsked(Conflict):
@@ -57,128 +45,6 @@ class Settled:
 def actor(key: Key) -> str:
     """The name under which a key's deeds stand in receipts; a prefix holds nothing to escape."""
     return f"key:{key.prefix}"
-
-
-# --- claim ---------------------------------------------------------------------------------------------------------
-
-
-def claim(key: Key, *, worker_groups: Sequence[str] | None = None, queues: Sequence[str] | None = None,
-          slots: int = 1, wait_s: int = 0) -> Batch:
-    """Claim up to `slots` jobs for this key, waiting up to `wait_s` for the first (C31). Durable.
-
-    A longer wait than the workspace allows is cut, not refused. Raises Invalid (unknown group or queue) and Refused
-    (a group that the key may not serve, or that is served in process).
-    """
-    claimer = _claimer(key, _groups(key, worker_groups), _queues(queues))
-    longest = selectors.limit("claim_max_wait_s", key.workspace_id, key.tenant_id)
-    until = clock.monotonic() + min(wait_s, selectors.CLAIM_MAX_WAIT_S if longest is None else longest)
-    while True:
-        batch = _registered(assignments.take(claimer, slots), claimer.by)
-        left = until - clock.monotonic()
-        if batch.jobs or left <= 0:
-            return batch
-        # Nothing is held while waiting: a hundred idle runners must not cost a hundred connections.
-        connection.close()
-        clock.sleep(min(left, conf().POLL_S))
-
-
-def _claimer(key: Key, groups: Sequence[str], queues: Sequence[str]) -> Claimer:
-    mine = (key.workspace_id, key.tenant_id)
-    return Claimer(pairs=[(g, q) for g in groups for q in queues], by=actor(key), key_id=key.pk,
-                   workspace_id=key.workspace_id, tenant_id=key.tenant_id, types=_types(), weights=conf().QUEUES,
-                   strict=False, cursors=_cursors.setdefault(mine, {}), spoilt=_spoilt)
-
-
-def _types() -> list[tuple[str, int]] | None:
-    """Every type that may be started, if some may not; else no filter, because it costs the claim (B43, E7)."""
-    known = list(registry())
-    return None if all(d.runs for d in known) else [(d.type, d.version) for d in known if d.runs]
-
-
-def _groups(key: Key, asked: Sequence[str] | None) -> list[str]:
-    """The worker groups to claim from: what is asked for, within what the key and the site allow (E7)."""
-    inside = set(registry().groups())
-    outside = {*registry().groups(external=True), *(rule.worker_group for rule in conf().ROUTING),
-               conf().UNKNOWN_AGENT_GROUP, *(key.worker_groups or ())} - inside - {UNROUTED}
-    allowed = outside if key.worker_groups is None else outside & set(key.worker_groups)
-    for group in asked or ():
-        if group in inside or group == UNROUTED:
-            raise Refused(f"The worker group {codecs.printable(group)!r} is served in process on this site.",
-                          field="worker_groups", code="group_served_in_process")
-        if key.worker_groups is not None and group not in key.worker_groups:
-            raise Refused("This key may not serve this worker group.", field="worker_groups", code="group_forbidden")
-        if group not in outside:
-            raise Invalid(f"There is no such worker group{nearest(group, outside)}", field="worker_groups",
-                          code="unknown_worker_group")
-    return sorted(allowed) if asked is None else list(dict.fromkeys(asked))
-
-
-def _queues(asked: Sequence[str] | None) -> list[str]:
-    if asked is None:
-        return list(conf().QUEUES)
-    return list(dict.fromkeys(words.queue(queue, queue) for queue in asked))
-
-
-def _registered(batch: Batch, by: str) -> Batch:
-    """The batch without what may not begin: versions that this site does not know (E7), a chain whose duration is spent
-    (E8), a job whose stored input no longer decodes (B21).
-
-    The first are handed back, uncounted, where a live worker has them, and paused where nobody does. Runners publish no
-    versions: what they serve is what the site registers, and a process that does resumes them (`Upkeep`).
-    """
-    ends: dict[str, Outcome] = {}
-    strange: dict[str, str] = {}
-    spoilt: dict[str, str] = {}
-    known = registry()
-    for job in batch.jobs:
-        definition = known.find(job.type, job.version)
-        if definition is None:
-            ends[job.fence] = Interrupted("unregistered_type", UNKNOWN_TYPE_US)
-            strange[job.fence] = f"{job.type}@{job.version}"
-        elif job.max_duration_ms == 0:
-            ends[job.fence] = overtime.SPENT
-        elif (fault := _fault(definition, job.input)) is not None:
-            spoilt[job.fence] = fault
-    if not ends and not spoilt:
-        return batch
-    settlement.settle([settlement.Report(j.id, j.fence, ends[j.fence], strange.get(j.fence)) for j in batch.jobs
-                       if j.fence in ends], by)
-    for job in batch.jobs:
-        if job.fence in spoilt:
-            settlement.spoil(job.id, job.fence, spoilt[job.fence], by)
-    return Batch([job for job in batch.jobs if job.fence not in ends and job.fence not in spoilt], batch.again)
-
-
-def _fault(definition: Definition, text: str) -> str | None:
-    try:
-        definition.input.decode(text)
-    except Invalid as error:
-        return error.message
-    return None
-
-
-@sensitive_variables()
-def credentials(key: Key, batch: Batch) -> tuple[Batch, dict[str, dict[str, Any]]]:
-    """By attempt what its runner learns of the owner: the binding, and the secret where the definition shares it (E8).
-
-    The batch comes back without jobs whose secret cannot be had; they are handed back, uncounted (B24).
-    """
-    owned = [(job, d.share_credential) for job in batch.jobs
-             if (d := registry().find(job.type, job.version)) is not None and d.credential == owners.OWNER]
-    told: dict[str, dict[str, Any]] = {}
-    lost: list[Claimed] = []
-    for job, shares in owned:
-        under = owners.bound(job.fence)
-        try:
-            told[job.fence] = {"owner": under and {"owner": under.owner, "generation": under.generation},
-                               **({"credential": owners.shared(job.fence, job.id)} if shares else {})}
-        except owners.Unavailable:
-            lost.append(job)
-    if not lost:
-        return batch, told
-    settlement.settle([settlement.Report(job.id, job.fence, owners.unavailable(job.claims)) for job in lost],
-                      actor(key))
-    return Batch([job for job in batch.jobs if job not in lost], batch.again), told
 
 
 def lease_until(job: Claimed) -> datetime:
@@ -223,9 +89,14 @@ def fail(key: Key, name: str, outcome: Failed, diagnostic: dict[str, Any] | None
     Raises NotFound, StaleFence, DurationExceeded, and Invalid invalid_diagnostic.
     """
     held = selectors.assignment(key.pk, name)
+    return settle(key, held, failing(held, outcome, diagnostic))
+
+
+def failing(held: Assignment, outcome: Failed, diagnostic: dict[str, Any] | None = None) -> Failed:
+    """The outcome of a failure, its diagnostic noted. Raises Invalid invalid_diagnostic."""
     if diagnostic is not None:
         noted.note(held, snapshot(diagnostic, beneath="diagnostic."))
-    return settle(key, held, outcome)
+    return outcome
 
 
 def cancelled(key: Key, name: str) -> Settled:
@@ -234,11 +105,16 @@ def cancelled(key: Key, name: str) -> Settled:
     Raises NotFound, StaleFence, and NotAsked: a runner that cannot go on releases or fails its job.
     """
     held = selectors.assignment(key.pk, name)
+    return settle(key, held, stopping(held))
+
+
+def stopping(held: Assignment) -> Stopped:
+    """The outcome of a stop that was asked for. Raises NotAsked."""
     # Once asked, asked until the end: what is seen here stays true for the write.
     beat = assignments.peek([held.id]).get(held.id)
     if beat is not None and beat.abort is None:
         raise NotAsked()
-    return settle(key, held, Stopped())
+    return Stopped()
 
 
 def release(key: Key, name: str, *, delay_s: float | None = None, not_before: datetime | None = None) -> Settled:
@@ -247,11 +123,16 @@ def release(key: Key, name: str, *, delay_s: float | None = None, not_before: da
     Raises NotFound, StaleFence, TooManyReleases, and Invalid invalid_release (both, past, too far, after the deadline).
     """
     held = selectors.assignment(key.pk, name)
+    return settle(key, held, releasing(held, delay_s, not_before))
+
+
+def releasing(held: Assignment, delay_s: float | None, not_before: datetime | None) -> Released:
+    """The outcome of a release. Raises Invalid invalid_release."""
     outcome = _released(delay_s, not_before)
     # A repeat of an earlier release may lie in the past by now.
     if held.live:
         _check_reach(held, outcome)
-    return settle(key, held, outcome)
+    return outcome
 
 
 def _released(delay_s: float | None, not_before: datetime | None) -> Released:
@@ -287,6 +168,31 @@ def settle(key: Key, held: Assignment, outcome: Outcome) -> Settled:
     """Settle an assignment as it was read. Raises StaleFence and DurationExceeded; after its time nothing counts."""
     check_time(key, held)
     answer = settlement.settle([settlement.Report(held.job_id, held.id, outcome)], actor(key))[0]
+    return _ended(key, held, outcome, answer)
+
+
+def settle_all(key: Key, words_: Sequence[tuple[Assignment, Outcome]]) -> list[Settled | JobsError]:
+    """Settle many as they were read, in one transaction where that is possible; each is refused for itself.
+
+    Whose time is over is ended so, alone. Durable.
+    """
+    late = {n for n, (held, _) in enumerate(words_) if held.over is not None}
+    reports = [settlement.Report(held.job_id, held.id, outcome)
+               for n, (held, outcome) in enumerate(words_) if n not in late]
+    answers = iter(settlement.settle(reports, actor(key)) if reports else [])
+    return [_refused(settle, key, held, outcome) if n in late else _refused(_ended, key, held, outcome, next(answers))
+            for n, (held, outcome) in enumerate(words_)]
+
+
+def _refused(verb: Callable[..., Settled], *args: Any) -> Settled | JobsError:
+    try:
+        return verb(*args)
+    except JobsError as error:
+        return error
+
+
+def _ended(key: Key, held: Assignment, outcome: Outcome, answer: Answer) -> Settled:
+    """What the settlement's answer means to the runner. Raises it where it is a refusal."""
     if isinstance(answer, Moved):
         noted.end(held, outcome)
         if answer.repeated and not _same_words(selectors.assignment(key.pk, held.id), outcome):

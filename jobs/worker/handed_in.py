@@ -49,7 +49,16 @@ def complete(key: Key, name: str, artifact: Any) -> Settled:
 
     Raises NotFound, StaleFence, DurationExceeded, NotPublished, and Invalid: then the attempt stays live. Durable.
     """
-    held = selectors.assignment(key.pk, name)
+    return hand_in(key, selectors.assignment(key.pk, name), artifact)
+
+
+def publishes(held: Assignment) -> bool:
+    """Whether a completion goes by way of a hook, and so alone."""
+    return registry().exact(held.type, held.version).publish is not None and held.live
+
+
+def hand_in(key: Key, held: Assignment, artifact: Any) -> Settled:
+    """`complete`, of an assignment as it was read."""
     definition = registry().exact(held.type, held.version)
     done = runners.completed(held, artifact)
     if definition.publish is None or not held.live:

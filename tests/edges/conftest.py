@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.services import runners
+from jobs.services import claiming
 from tests.edges.caller import Caller
 
 
@@ -12,5 +12,5 @@ from tests.edges.caller import Caller
 def api(driver, settings):
     """A workspace key with every permission; the database is clean and turns begin anew."""
     settings.ROOT_URLCONF = "tests.edges.urls"
-    runners._cursors.clear()
+    claiming._cursors.clear()
     return Caller()

@@ -88,7 +88,7 @@ def test_no_report_of_an_error_shows_the_secret_in_a_frame(api, monkeypatch, cap
     """E10: what breaks behind the resolver is mailed to the site's admins with what each frame held."""
     settings.DEBUG = False
     put(concurrency=5)
-    for place in ("jobs.selectors.external_ids", "jobs.services.owners.credential_resolver"):
+    for place in ("jobs.selectors.whose", "jobs.services.owners.credential_resolver"):
         api.enqueue("owned-shared")
         with monkeypatch.context() as broken:
             if "resolver" in place:

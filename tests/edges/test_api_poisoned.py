@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.models import Job
-from jobs.services import runners
+from jobs.services import claiming
 from tests import database as db
 from tests.driver import check
 from tests.edges.caller import state
@@ -42,10 +42,10 @@ def test_a_spoilt_binding_hands_its_job_back_and_not_the_batch(api):
     """E8, B24: between the claim and its answer; where the secret is shared it cannot be had, and nobody failed."""
     put(concurrency=2)
     bad, good = (api.enqueue("owned-shared")["id"] for _ in range(2))
-    batch = runners.claim(api.key, slots=5)
+    batch = claiming.claim(api.key, slots=5)
     db.rows("UPDATE jobs_attempt SET owner_binding = '{' WHERE job_id = %s RETURNING 1", bad)
-    batch, told = runners.credentials(api.key, batch)
-    assert [job.id for job in batch.jobs] == [good]
+    jobs, told = claiming.credentials(api.key, batch.jobs)
+    assert [job.id for job in jobs] == [good]
     assert [one["credential"] for one in told.values() if "credential" in one] == [SECRET]
     row = Job.objects.get(pk=bad)
     assert (row.state, row.reason, row.failures, row.interruptions) == ("queued", "owner_unavailable", 0, 1)

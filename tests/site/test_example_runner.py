@@ -21,7 +21,7 @@ import pytest
 from django.db import connection, connections
 
 from jobs.models import Attempt, Job
-from jobs.services import cancellation, owners, runners, tenancy
+from jobs.services import cancellation, claiming, owners, tenancy
 from jobsite.examples import engines, holding
 from jobsite.examples.client import Away, Client, Refused
 from jobsite.examples.holding import Failure, Held, Work
@@ -209,7 +209,7 @@ class Inside(Client):
 
 @pytest.fixture
 def inside(driver, monkeypatch: pytest.MonkeyPatch) -> Inside:
-    runners._cursors.clear()
+    claiming._cursors.clear()
     monkeypatch.setattr(holding, "BACK_OFF_S", 0.01)
     return Inside(Caller())
 
