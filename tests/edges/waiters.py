@@ -1,0 +1,112 @@
+"""Many runners that wait at one server, as plain sockets: `python -m tests.edges.waiters 200` measures it alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Asked:
+    """One request on a socket of its own, and its answer once there is one."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: Any = None
+    at: float = 0.0
+
+    async def answer(self) -> Asked:
+        """Read it to its end."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        self.at = time.monotonic()
+        self.status = int(head[0].split()[1])
+        self.headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in head[1:] if line)}
+        self.body = json.loads(await self.reader.readexactly(int(self.headers["content-length"])))
+        self.writer.close()
+        return self
+
+    def vanish(self) -> None:
+        """Be gone without a word."""
+        self.writer.transport.abort()
+
+
+async def ask(port: int, secret: str, path: str, body: dict[str, Any], **headers: str) -> Asked:
+    """Send a request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    data = json.dumps(body).encode()
+    told = {"Host": "127.0.0.1", "Authorization": f"Bearer {secret}", "Content-Type": "application/json",
+            "Content-Length": str(len(data)), **headers}
+    writer.write(f"POST /api/v1{path} HTTP/1.1\r\n".encode()
+                 + "".join(f"{n}: {v}\r\n" for n, v in told.items()).encode() + b"\r\n" + data)
+    await writer.drain()
+    return Asked(reader, writer)
+
+
+async def claims(port: int, secrets: list[str], **body: Any) -> list[Asked]:
+    """A claim with each of these keys."""
+    return [await ask(port, secret, "/runtime/claim", {"wait_seconds": 20, **body}) for secret in secrets]
+
+
+def quantiles(took: list[float]) -> str:
+    """p50, p95 and the most, in milliseconds."""
+    ordered = sorted(took)
+    return (f"p50 {statistics.median(ordered) * 1000:.0f} ms, p95 {ordered[int(len(ordered) * 0.95) - 1] * 1000:.0f} ms,"
+            f" max {ordered[-1] * 1000:.0f} ms")
+
+
+def main(count: str = "200") -> None:
+    """So many runners with ten keys wait; then as many jobs come, at once; and at last one job for as many runners."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "jobsite.settings"
+    os.environ["JOBS_DEFINITIONS"] = "jobsite.definitions,tests.definitions"
+    import django
+
+    django.setup()
+    from django.db import connection, connections
+
+    from jobs.services import intake
+    from tests.database import rows
+    from tests.edges.caller import Caller
+    from tests.pages.site import server
+
+    callers = [Caller(f"waiter-{n}", permissions=["claim"]) for n in range(10)]
+    secrets = [callers[n % 10].secret for n in range(int(count))]
+
+    async def run(port: int, jobs: int) -> tuple[list[float], int]:
+        asked = await claims(port, secrets)
+        answers = [asyncio.create_task(one.answer()) for one in asked]
+        await asyncio.sleep(4)
+        busy = await asyncio.to_thread(backends)
+        assert not any(one.done() for one in answers), "there was something to claim"
+        await asyncio.to_thread(lambda: (intake.enqueue_many([("outside", {})] * jobs), connections.close_all())
+                                if hasattr(intake, "enqueue_many") else
+                                ([intake.enqueue("outside", {}) for _ in range(jobs)], connections.close_all()))
+        began = time.monotonic()
+        got, _ = await asyncio.wait(answers, timeout=15, return_when=asyncio.ALL_COMPLETED if jobs == len(secrets)
+                                    else asyncio.FIRST_COMPLETED)
+        for one in answers:
+            one.cancel()
+        return [one.result().at - began for one in got if one.result().body["assignments"]], busy
+
+    def backends() -> int:
+        try:
+            return int(rows("SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('served', 'jobs live')"
+                            " AND datname = current_database()")[0][0])
+        finally:
+            connection.close()
+
+    with server(JOBS_DEFINITIONS="jobsite.definitions,tests.definitions") as (port, _):
+        for jobs in (int(count), 1):
+            took, busy = asyncio.run(run(port, jobs))
+            print(f"{count} waiting, {busy} connections; {jobs} job(s): {len(took)} answered, {quantiles(took)}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
