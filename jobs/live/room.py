@@ -25,7 +25,7 @@ from jobs.live.access import TooMany
 
 T = TypeVar("T")
 log = logging.getLogger("jobs.live")
-THREADS = 8
+THREADS = 4
 # A look that brought nothing is not repeated sooner, however many wakes come.
 REST_S = 0.1
 TROUBLE_S = 1.0

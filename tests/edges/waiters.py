@@ -69,15 +69,17 @@ def main(count: str = "200") -> None:
     import django
 
     django.setup()
-    from django.db import connection, connections
+    from django.db import connection, transaction
 
-    from jobs.services import intake
-    from tests.database import rows
+    from jobs.services import cancellation, intake
+    from tests.database import own_connection, rows
     from tests.edges.caller import Caller
     from tests.pages.site import server
 
     callers = [Caller(f"waiter-{n}", permissions=["claim"]) for n in range(10)]
     secrets = [callers[n % 10].secret for n in range(int(count))]
+
+    made: list[str] = []
 
     async def run(port: int, jobs: int) -> tuple[list[float], int]:
         asked = await claims(port, secrets)
@@ -85,15 +87,19 @@ def main(count: str = "200") -> None:
         await asyncio.sleep(4)
         busy = await asyncio.to_thread(backends)
         assert not any(one.done() for one in answers), "there was something to claim"
-        await asyncio.to_thread(lambda: (intake.enqueue_many([("outside", {})] * jobs), connections.close_all())
-                                if hasattr(intake, "enqueue_many") else
-                                ([intake.enqueue("outside", {}) for _ in range(jobs)], connections.close_all()))
+        await asyncio.to_thread(enqueue, jobs)
         began = time.monotonic()
         got, _ = await asyncio.wait(answers, timeout=15, return_when=asyncio.ALL_COMPLETED if jobs == len(secrets)
                                     else asyncio.FIRST_COMPLETED)
         for one in answers:
             one.cancel()
         return [one.result().at - began for one in got if one.result().body["assignments"]], busy
+
+    def enqueue(jobs: int) -> None:
+        # In one transaction, so that they come at one moment.
+        with own_connection(), transaction.atomic():
+            for _ in range(jobs):
+                made.append(intake.enqueue("outside", {}).id)
 
     def backends() -> int:
         try:
@@ -105,6 +111,9 @@ def main(count: str = "200") -> None:
     with server(JOBS_DEFINITIONS="jobsite.definitions,tests.definitions") as (port, _):
         for jobs in (int(count), 1):
             took, busy = asyncio.run(run(port, jobs))
+            for job_id in made:
+                cancellation.cancel(job_id, by="user:bench")
+            made.clear()
             print(f"{count} waiting, {busy} connections; {jobs} job(s): {len(took)} answered, {quantiles(took)}")
 
 
