@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -76,7 +77,8 @@ class Extend(View):
         told = beat(key, name, body, (*REPORTS, "wait_seconds"))
         if wanted and told.abort is None and not told.commands:
             seconds = min(claiming.longest_s(key, wanted), told.heartbeat_after_s)
-            waits = Waits(key, name.lower(), seconds)
+            # As rows spell it.
+            waits = Waits(key, str(UUID(name)), seconds)
             if seconds and hasattr(plain, "jobs_parked"):
                 plain.jobs_parked = waits
             elif seconds:

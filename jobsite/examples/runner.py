@@ -1,6 +1,7 @@
 """A runner: `python -m jobsite.examples.runner --url http://localhost:8000 --groups receipt-codex,research`.
 
-1. `POST /runtime/claim` with free slots and a wait answers assignments, or none; errors are waited out, ever longer.
+1. `POST /runtime/claim` with free slots and a wait answers assignments, or none; errors are waited out, ever longer, and
+   the same claim is asked again by its `request_id`, so that what a lost answer brought is not lost.
 2. `POST /assignments/{id}/extend` at once and then every `heartbeat_after_s`; its answer may ask for an abort.
 3. `complete`, `fail` or `release` ends it; without an answer the same words are said again until there is one.
 4. `stale_claim` means that it is another's by now: stop, and say nothing more.
@@ -18,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,8 @@ class Runner:
         self._client, self._engines, self._groups = client, engines, groups
         self._slots, self._wait_s, self._grace_s, self._heartbeat_s = slots, wait_s, grace_s, heartbeat_s
         self._held: list[Held] = []
+        # The claim that nobody has answered yet.
+        self._asked: dict[str, Any] | None = None
         self._stop, self._hurry = threading.Event(), threading.Event()
 
     def stop(self, *_: Any) -> None:
@@ -62,6 +66,9 @@ class Runner:
                 self._claim(free)
                 pause = BACK_OFF_S
             except (Away, Refused) as error:
+                if isinstance(error, Refused):
+                    # An answer, if none that we wanted: the next claim is another one.
+                    self._asked = None
                 if isinstance(error, Refused) and error.status in HOPELESS:
                     say("refused", code=error.code, detail=error.detail)
                     self._drain()
@@ -75,10 +82,13 @@ class Runner:
 
     def _claim(self, free: int) -> None:
         """Wait for work and begin it. A poll is waited for even when we are to stop: what it brings must be known."""
-        asked: dict[str, Any] = {"slots": free, "wait_seconds": self._wait_s}
-        if self._groups is not None:
-            asked["worker_groups"] = self._groups
-        for claimed in self._client.post("/runtime/claim", asked, patience_s=self._wait_s)["assignments"]:
+        if self._asked is None:
+            self._asked = {"slots": free, "wait_seconds": self._wait_s, "request_id": str(uuid.uuid4())}
+            if self._groups is not None:
+                self._asked["worker_groups"] = self._groups
+        answer = self._client.post("/runtime/claim", self._asked, patience_s=self._wait_s)
+        self._asked = None
+        for claimed in answer["assignments"]:
             held = Held(self._client, claimed, self._engines.get(claimed["job"]["type"]), say, self._heartbeat_s)
             say("claimed", job=held.job, type=held.type, attempt=claimed["job"]["attempt"])
             self._held.append(held)

@@ -115,7 +115,7 @@ def test_a_batch_that_is_none_is_refused_as_a_whole(api, path, body):
 
 
 def test_many_ends_are_one_transaction(api):
-    """E1, E12: as a worker's; one job that is locked or void keeps none of the others from ending."""
+    """E1, E12: as a worker's: the statements of 28 are hardly more than those of two."""
     many = [held(api) for _ in range(30)]
     with CaptureQueriesContext(connection) as few:
         settle(api, *({"assignment_id": one["assignment_id"], "outcome": "complete", "artifact": {}}
