@@ -21,7 +21,6 @@ from django.utils.module_loading import import_string
 from twisted.internet import reactor
 
 from jobs import clock
-from jobs.live import room
 
 BACKLOG: Final = 512
 # How long requests may take to end once we were asked to; a long poll or a stream is cut then.
@@ -135,6 +134,9 @@ class Server(Daphne):
             if isinstance(protocol, WebSocketProtocol) and protocol.state == protocol.STATE_OPEN:
                 # Not sendClose, which knows only the codes of applications.
                 protocol.sendCloseFrame(code=GOING_AWAY, isReply=False)
+        # Not above: it needs the settings, which whoever imports us may not have yet.
+        from jobs.live import room
+
         # Runners that wait are let go at once; they ask again, elsewhere.
         room.close_all()
         self._until = clock.monotonic() + GRACE_S

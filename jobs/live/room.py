@@ -28,6 +28,7 @@ log = logging.getLogger("jobs.live")
 THREADS = 4
 # A look that brought nothing is not repeated sooner, however many wakes come.
 REST_S = 0.1
+RESTS, MOST_REST_S = 3, 5.0
 TROUBLE_S = 1.0
 LINGER_S = 5.0
 AT_ONCE = 500
@@ -194,8 +195,10 @@ class Room:
         try:
             more = True
             while more and line.seats:
-                line.due = False
+                line.due, began = False, clock.monotonic()
                 more = await self._served(line)
+                # A dear look, as for a few types among many others, must not be all that the database does.
+                rest = max(REST_S, min(MOST_REST_S, RESTS * (clock.monotonic() - began)))
         except JobsError as error:
             for seat in list(line.seats):
                 _answer(seat, error)

@@ -1,7 +1,7 @@
 """A runner: `python -m jobsite.examples.runner --url http://localhost:8000 --groups receipt-codex,research`.
 
-1. `POST /runtime/claim` with free slots and a wait answers assignments, or none; errors are waited out, ever longer, and
-   the same claim is asked again by its `request_id`, so that what a lost answer brought is not lost.
+1. `POST /runtime/claim` with free slots and a wait answers assignments, or none; errors are waited out, ever longer,
+   and the same claim is asked again under its `request_id`: what an answer brought that was lost is not.
 2. `POST /assignments/{id}/extend` at once and then every `heartbeat_after_s`; its answer may ask for an abort.
 3. `complete`, `fail` or `release` ends it; without an answer the same words are said again until there is one.
 4. `stale_claim` means that it is another's by now: stop, and say nothing more.

@@ -63,18 +63,20 @@ WORDS: list[tuple[str, dict[str, Any], dict[str, Any] | None]] = [
 
 
 def test_each_word_is_answered_in_a_batch_as_alone(api):
-    """C32, C38, E5: the same number, the same code and the same row, all in one request."""
+    """C32, C35, C38, A35, A39, E5: the same number, the same code and the same row, all in one request."""
     names = {one["assignment_id"]: one["job"]["id"] for one in (held(api) for _ in range(2 * len(WORDS)))}
     alones, together = list(names)[:len(WORDS)], list(names)[len(WORDS):]
     for name, (_, _, before) in zip([*alones, *together], [*WORDS, *WORDS], strict=True):
         if before is not None:
             assert alone(api, name, before)[0] == 200
-    results = settle(api, *({"assignment_id": name, **item} for name, (_, item, _) in zip(together, WORDS, strict=True)))
+    items = [{"assignment_id": name, **item} for name, (_, item, _) in zip(together, WORDS, strict=True)]
+    results = settle(api, *items)
     assert [one["assignment_id"] for one in results] == together
     for single, name, told, (word, item, _) in zip(alones, together, results, WORDS, strict=True):
         status, body = alone(api, single, item)
-        assert (told["status"], told.get("code"), told.get("field")) == (status, body.get("code"), body.get("field")), word
-        assert told.get("result_status") == body.get("result_status"), word
+        assert told["status"] == status, word
+        assert [told.get(f) for f in ("code", "field", "result_status")] == [
+            body.get(f) for f in ("code", "field", "result_status")], word
         rows = [Job.objects.get(pk=names[one]) for one in (single, name)]
         assert len({(row.state, row.releases, row.failures, row.revision, row.number) for row in rows}) == 1, word
         for row in rows:
@@ -168,7 +170,7 @@ def test_a_runner_that_beats_without_a_pause_writes_once_a_second(api):
 
 
 def test_a_heartbeat_whose_time_is_over_ends_its_job_in_a_batch_too(api):
-    """C34: `duration_exceeded`, as alone."""
+    """C34, B26: `duration_exceeded`, as alone."""
     one, other = held(api), held(api)
     Job.objects.filter(pk=one["job"]["id"]).update(max_duration_ms=1_000)
     extend(api, {"assignment_id": other["assignment_id"]})

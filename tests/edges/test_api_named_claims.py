@@ -142,7 +142,8 @@ def test_many_of_other_types_in_front_are_read_past_so_long_and_no_longer(api, m
     db.rows(f"INSERT INTO jobs_job (id, {others}) SELECT gen_random_uuid(), {others} FROM jobs_job,"
             " generate_series(1, 5000) RETURNING 1")
     monkeypatch.setattr(claiming, "TYPES_PATIENCE_MS", 1)
-    told = problem(api.post("/runtime/claim", {"types": ["secretive"], "worker_groups": ["runners"]}), 503, "too_slow", "types")
+    asked = {"types": ["secretive"], "worker_groups": ["runners"]}
+    told = problem(api.post("/runtime/claim", asked), 503, "too_slow", "types")
     assert "queue" in told["detail"]
     assert Attempt.objects.count() == 0
     assert len(api.claim(1)) == 1

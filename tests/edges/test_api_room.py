@@ -1,4 +1,4 @@
-"""Runners that wait at a served site: nobody holds a thread or a connection, and no job is lost on its way (C31, E8)."""
+"""Runners that wait at a served site: nobody holds a thread or a connection, and no job is lost (C31, E8)."""
 
 from __future__ import annotations
 
