@@ -4,6 +4,7 @@ from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
 from jobs.models.bulk_answer import BulkAnswer
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
+from jobs.models.delivery import CallbackHost, CallbackSecret, Delivery, DeliveryTry
 from jobs.models.erasure import Erasure
 from jobs.models.job import Job
 from jobs.models.key import Key
@@ -16,6 +17,6 @@ from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "CallbackHost", "CallbackSecret", "ClaimLine",
+    "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]
