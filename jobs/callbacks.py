@@ -36,7 +36,8 @@ URL_LIMIT: Final = 2_000
 PORTS: Final = {"https": (443, 8443), "http": (80, 8080)}
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _LITERAL: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_LOCAL: Final = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "localdomain")
+_LOCAL: Final = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa",
+                 ".localdomain")
 # What Python calls global, and what leads to an address inside another one.
 _TUNNELS: Final = tuple(map(ipaddress.ip_network, (
     "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10", "::/96", "192.88.99.0/24")))
@@ -104,8 +105,8 @@ class Policy:
             if (network := _network(entry)) is not None:
                 networks.append(network)
                 continue
-            host, _, port = entry.lower().rpartition(":") if re.search(r":[0-9]{1,5}\Z", entry) else (entry.lower(), "", "")
-            host = host.strip("[]")
+            found = re.fullmatch(r"(\[[0-9a-f:]+\]|[^:]+)(?::([0-9]{1,5}))?", entry.lower())
+            host, port = (found[1].strip("[]"), found[2]) if found else (entry.lower(), None)
             if not host or not (_is_name(host) or _address(host) is not None):
                 raise Invalid(f"{entry!r} is no host, host:port or network.", field="CALLBACK_ALLOW",
                               code="invalid_callback_url")
@@ -127,9 +128,8 @@ class Policy:
         found = _address(address)
         if found is None:
             return False
-        if self.allows(host) or any(found in network for network in self._entries[2] if network.version == found.version):
-            return True
-        return is_public(found)
+        inside = any(found in network for network in self._entries[2] if network.version == found.version)
+        return inside or self.allows(host) or is_public(found)
 
     def target(self, url: Any, field: str = "callback_url") -> Target:
         """The address, taken apart. Raises Invalid invalid_callback_url saying what would be right; looks nothing up."""
@@ -154,8 +154,7 @@ class Policy:
                 raise _invalid("must not name an address inside a private or reserved network", field)
         elif not _is_name(host):
             raise _invalid("must name a host by its name in ASCII, or by an address written in full", field)
-        elif not self.allows(host) and (
-                "." not in host or any(host == word or host.endswith(f".{word}") for word in _LOCAL)):
+        elif not self.allows(host) and ("." not in host or host.endswith(_LOCAL)):
             raise _invalid("must name a public host", field)
 
 

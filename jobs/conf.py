@@ -132,8 +132,8 @@ def value_faults(given: dict[str, Any]) -> list[str]:
 
 
 def _callback_faults(given: dict[str, Any]) -> list[str]:
-    faults = [f"JOBS[{name!r}] is {given[name]!r}, and must be True or False." for name in ("CALLBACKS", "CALLBACK_HTTP")
-              if not isinstance(given.get(name, False), bool)]
+    faults = [f"JOBS[{name!r}] is {given[name]!r}, and must be True or False."
+              for name in ("CALLBACKS", "CALLBACK_HTTP") if not isinstance(given.get(name, False), bool)]
     if faults or not isinstance(given.get("CALLBACK_ALLOW", ()), (list, tuple, set, frozenset)):
         return faults
     try:

@@ -24,7 +24,8 @@ _OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "sing
             "callbackEvents")
 # Ours, and how their clients spell it.
 NAMES = {"type": "kind", "queue": "lane", "job_id": "jobId", "max_attempts": "maxAttempts",
-         "session_key": "sessionKey", "callback_url": "callbackUrl", "callback_events": "callbackEvents"}
+         "session_key": "sessionKey", "callback_url": "callbackUrl",
+         "callback_events": "callbackEvents"}
 _SPELLED = ("status", "state", "outcome")
 
 
@@ -48,7 +49,8 @@ class AgentJobs(View):
                 agent, payload, max_attempts=body.get("maxAttempts"), sent=body, door=actor.door(ENDPOINT),
                 queue=body.get("lane"), job_id=body.get("jobId"), workspace=actor.workspace,
                 tenant=actor.subject(named), callback_url=body.get("callbackUrl"),
-                callback_events=body.get("callbackEvents"), idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
+                callback_events=body.get("callbackEvents"),
+                idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
                 **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
         failpoints.at("api.enqueued")
         told = shapes.summary(selectors.job(actor.scope(named), done.id))

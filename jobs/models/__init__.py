@@ -18,5 +18,6 @@ from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "CallbackHost", "CallbackSecret", "ClaimLine",
-    "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt",
+    "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

@@ -99,7 +99,8 @@ def _addresses(target: Target, policy: Policy, timeout_s: float) -> list[str]:
 
 def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.authority}", "Accept: */*", "Accept-Encoding: identity",
-             "Connection: close", f"Content-Length: {len(body)}", *(f"{name}: {value}" for name, value in headers.items())]
+             "Connection: close", f"Content-Length: {len(body)}",
+             *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
@@ -137,7 +138,8 @@ async def _exchange(target: Target, addresses: list[str], request: bytes, left: 
     return status, head, bytes(text[:SHOWN]).decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 
-async def _connect(target: Target, addresses: list[str], left: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(target: Target, addresses: list[str],
+                   left: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     secure = trust() if target.scheme == "https" else None
     last: OSError | None = None
     for address in addresses[:4]:

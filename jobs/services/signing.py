@@ -88,7 +88,8 @@ def rotate(tenant: Tenant, *, by: str) -> tuple[CallbackSecret, str]:
 def _made(tenant: Tenant, by: str) -> tuple[CallbackSecret, str]:
     raw = secrets.token_bytes(32)
     shown = PREFIX + base64.b64encode(raw).decode()
-    row = CallbackSecret.objects.create(tenant=tenant, sealed=_box().encrypt(raw).decode(), hint=shown[-5:-1], by=by[:200])
+    sealed = _box().encrypt(raw).decode()
+    row = CallbackSecret.objects.create(tenant=tenant, sealed=sealed, hint=shown[-5:-1], by=by[:200])
     row.refresh_from_db()
     return row, shown
 
