@@ -132,7 +132,7 @@ class Policy:
         return inside or self.allows(host) or is_public(found)
 
     def target(self, url: Any, field: str = "callback_url") -> Target:
-        """The address, taken apart. Raises Invalid invalid_callback_url saying what would be right; looks nothing up."""
+        """The address, taken apart; looks nothing up. Raises Invalid invalid_callback_url."""
         split, port = _split(url, field)
         host = (split.hostname or "").lower()
         schemes = ("https", "http") if self.http else ("https",)

@@ -141,8 +141,9 @@ def _envelope(row: Delivery, job: Job) -> dict[str, Any]:
     last = Attempt.objects.filter(job_id=job.pk, chain=row.chain, outcome__in=("failed", "lapsed")).order_by("-number")
     failure = last.first() if row.job_state == State.FAILED else None
     code = failure.reason_code if failure else row.reason
+    word = final_status(row.job_state, code)
     return made | {"error": {"reason_code": code, "message": failure.message if failure else None},
-                   "result_status": final_status(row.job_state, code)}
+                   "result_status": None if word is None else word.value}
 
 
 # --- again ---------------------------------------------------------------------------------------------------------

@@ -17,8 +17,10 @@ from typing import Any
 from django.conf import settings
 from django.views.decorators.debug import sensitive_variables
 
+from jobs import clock
 from jobs.clock import Now
 from jobs.errors import Conflict, NotFound, Refused
+from jobs.ids import uuid7
 from jobs.models import CallbackSecret, Tenant
 from jobs.store import calling
 from jobs.store.sql import joining
@@ -134,6 +136,11 @@ def headers(tenant_id: int, workspace_id: int, delivery: str, seconds: int, body
         told["webhook-signature"] = " ".join(
             "v1," + base64.b64encode(hmac.new(key, said, hashlib.sha256).digest()).decode() for key in keys)
     return told
+
+
+def test_headers(tenant: Tenant, body: bytes) -> dict[str, str]:
+    """The same for a message about no job."""
+    return headers(tenant.pk, tenant.workspace_id, f"test-{uuid7()}", int(clock.now().timestamp()), body)
 
 
 @sensitive_variables()

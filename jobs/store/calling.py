@@ -49,12 +49,12 @@ class New(NamedTuple):
     site: bool
 
 
-# Reasons are people's words and may hold anything: a real array.
+# Reasons are people's words and may hold anything, and a host may be empty: real arrays.
 _MAKE = f"""INSERT INTO jobs_delivery (id, sender_id, event, job_id, workspace_id, tenant_id, chain, revision,
         job_state, reason, host, site, at, state, tries, replays)
     SELECT v.*, jobs_now(), 'pending', 0, 0 FROM unnest({array('uuid')}, {array('uuid')}, {array('text')},
         {array('uuid')}, {array('bigint')}, {array('bigint')}, {array('int')}, {array('int')}, {array('text')},
-        %s::text[], {array('text')}, {array('boolean')}) v
+        %s::text[], %s::text[], {array('boolean')}) v
     ON CONFLICT DO NOTHING RETURNING id::text"""
 
 
@@ -63,7 +63,7 @@ def make(new: Sequence[New]) -> set[str]:
     params = [packed([n.id for n in new]), packed([n.sender_id for n in new]), packed([n.event for n in new])]
     params += [packed([getattr(n.told, name) for n in new]) for name in (
         "job_id", "workspace_id", "tenant_id", "chain", "revision", "state")]
-    return {r[0] for r in rows(_MAKE, [*params, [n.told.reason for n in new], packed([n.host for n in new]),
+    return {r[0] for r in rows(_MAKE, [*params, [n.told.reason for n in new], [n.host for n in new],
                                        packed([n.site for n in new])])}
 
 

@@ -50,9 +50,9 @@ def send(driver: Driver, rounds: int = 20) -> int:
     return sent
 
 
-def deliveries(job_id: str) -> list[Delivery]:
+def rows_of(job_id: str) -> list[Delivery]:
     return list(Delivery.objects.filter(job_id=job_id).order_by("pk"))
 
 
 def states(job_id: str) -> list[tuple[str, str]]:
-    return [(row.event, row.state) for row in deliveries(job_id)]
+    return [(row.event, row.state) for row in rows_of(job_id)]
