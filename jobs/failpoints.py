@@ -15,7 +15,6 @@ POINTS = frozenset({
     "claim.found", "claim.written", "claim.committed", "worker.begin", "start.committed", "api.claimed",
     "settle.ready", "settle.written", "settle.committed", "api.settled",
     "publish.committing", "publish.committed", "atomic.written", "ended.written",
-    "callback.written", "callback.sent",
     "recovery.found", "recovery.written", "promote.written",
     "cancel.written", "command.written", "command.consumed", "requeue.written", "bulk.written", "bulk.committed",
     "redact.written", "erase.written",

@@ -86,7 +86,7 @@ def _tenant(request: Request, *, make: bool = False) -> Tenant:
     if make and subject is not None:
         return tenancy.tenant(who.key.workspace, subject, make=True)
     seen = selectors.known(tenant_scope(request))
-    return Tenant.objects.get(pk=seen.tenant_id)
+    return Tenant.objects.get(pk=seen.tenant_id or 0)
 
 
 class Secrets(View):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs import failpoints
 from jobs.callbacks import DELIVERY_TYPE, EVENT_OF, EVENTS, HOUSE, Target, group
 from jobs.codecs import digest
 from jobs.conf import callback_policy, conf
@@ -86,7 +85,6 @@ def _tell(told: Sequence[Told], events: dict[str, str]) -> None:
     new = [New(str(uuid7()), str(uuid7()), events[one.job_id], one, _host(one.url), one.url is None) for one in told]
     made = calling.make(new) if new else set()
     send([n for n in new if n.id in made])
-    failpoints.at("callback.written")
 
 
 def _host(url: str | None) -> str:
