@@ -63,7 +63,7 @@ def events_of(said: Any, field: str = "callback_events") -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Endpoint:
     """An address that may be called, taken apart; `host` is a name in small letters or an address."""
 
     scheme: str
@@ -131,7 +131,7 @@ class Policy:
         inside = any(found in network for network in self._entries[2] if network.version == found.version)
         return inside or self.allows(host) or is_public(found)
 
-    def target(self, url: Any, field: str = "callback_url") -> Target:
+    def target(self, url: Any, field: str = "callback_url") -> Endpoint:
         """The address, taken apart; looks nothing up. Raises Invalid invalid_callback_url."""
         split, port = _split(url, field)
         host = (split.hostname or "").lower()
@@ -140,14 +140,14 @@ class Policy:
             raise _invalid(f"must begin with {' or '.join(f'{s}://' for s in schemes)}", field)
         if "@" in split.netloc:
             raise _invalid("must name no user and no password", field)
-        target = Target(split.scheme.lower(), host, port or PORTS[split.scheme.lower()][0],
+        target = Endpoint(split.scheme.lower(), host, port or PORTS[split.scheme.lower()][0],
                         (split.path or "/") + (f"?{split.query}" if split.query else ""))
         self._check_host(target, field)
         if target.port not in PORTS[target.scheme] and (host, target.port) not in self._entries[1]:
             raise _invalid(f"must use port {' or '.join(map(str, PORTS[target.scheme]))}", field)
         return target
 
-    def _check_host(self, target: Target, field: str) -> None:
+    def _check_host(self, target: Endpoint, field: str) -> None:
         host, literal = target.host, _address(target.host)
         if literal is not None:
             if not self.permits(host, host):

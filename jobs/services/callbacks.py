@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from jobs.callbacks import DELIVERY_TYPE, EVENT_OF, EVENTS, HOUSE, Target, group
+from jobs.callbacks import DELIVERY_TYPE, EVENT_OF, EVENTS, HOUSE, Endpoint, group
 from jobs.codecs import digest
 from jobs.conf import callback_policy, conf
 from jobs.errors import Invalid
@@ -51,7 +51,7 @@ def callback_delivery(run: Any, delivery: UUID) -> dict[str, str | int | None]:
     return deliveries.deliver(str(delivery), str(run.job_id))
 
 
-def target_of(url: str | None) -> Target:
+def target_of(url: str | None) -> Endpoint:
     """Where a delivery goes: the job's own address, or the site's. Raises Invalid."""
     return callback_policy().target(url if url is not None else (conf().CALLBACK or {}).get("url"))
 

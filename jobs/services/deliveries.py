@@ -16,7 +16,7 @@ from django.core import signing as cookies
 from django.db.models import QuerySet
 
 from jobs import clock, codecs, publish, selectors
-from jobs.callbacks import Target, group
+from jobs.callbacks import Endpoint, group
 from jobs.clock import jsonable
 from jobs.conf import callback_policy, conf
 from jobs.errors import Conflict, Invalid, JobError, NotFound, Refused
@@ -82,7 +82,7 @@ def deliver(delivery_id: str, sender: str) -> dict[str, str | int | None]:
     return {"http_status": answer.status, "ms": answer.ms}
 
 
-def _target(row: Delivery, job: Job) -> Target:
+def _target(row: Delivery, job: Job) -> Endpoint:
     try:
         return callbacks.target_of(None if row.site else job.callback_url)
     except Invalid as error:
@@ -90,7 +90,7 @@ def _target(row: Delivery, job: Job) -> Target:
         raise JobError("address_refused", error.message, retryable=False) from None
 
 
-def _headers(row: Delivery, target: Target, body: bytes) -> dict[str, str]:
+def _headers(row: Delivery, target: Endpoint, body: bytes) -> dict[str, str]:
     try:
         signed = signing.headers(row.tenant_id, row.workspace_id, str(row.pk), int(clock.now().timestamp()), body)
     except signing.Unreadable:
@@ -105,7 +105,7 @@ def _headers(row: Delivery, target: Target, body: bytes) -> dict[str, str]:
     return told
 
 
-def _keep(row: Delivery, target: Target, answer: Answer) -> None:
+def _keep(row: Delivery, target: Endpoint, answer: Answer) -> None:
     calling.tried(str(row.pk), str(row.sender_id), answer.status, answer.ms, answer.code, answer.text)
     if answer.code is None:
         calling.answered(group(target.host))

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from jobs import clock
-from jobs.callbacks import Policy, Target
+from jobs.callbacks import Policy, Endpoint
 
 TIMEOUT_S: Final = 5.0
 MOST_BYTES: Final = 64 * 1024
@@ -49,7 +49,7 @@ class _Failed(Exception):
         self.code = code
 
 
-def post(target: Target, body: bytes, headers: Mapping[str, str], policy: Policy,
+def post(target: Endpoint, body: bytes, headers: Mapping[str, str], policy: Policy,
          timeout_s: float = TIMEOUT_S) -> Answer:
     """Send once. Never raises for what the network or the other side does."""
     began = clock.monotonic()
@@ -73,7 +73,7 @@ def _code(status: int) -> str | None:
     return "redirected" if 300 <= status < 400 else "gone" if status == 410 else f"http_{status}"
 
 
-def _addresses(target: Target, policy: Policy, timeout_s: float) -> list[str]:
+def _addresses(target: Endpoint, policy: Policy, timeout_s: float) -> list[str]:
     """Every address of the host, looked up once. Raises _Failed where any of them may not be called (case-I04)."""
     found: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
 
@@ -97,7 +97,7 @@ def _addresses(target: Target, policy: Policy, timeout_s: float) -> list[str]:
     return addresses
 
 
-def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
+def _request(target: Endpoint, body: bytes, headers: Mapping[str, str]) -> bytes:
     lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.authority}", "Accept: */*", "Accept-Encoding: identity",
              "Connection: close", f"Content-Length: {len(body)}",
              *(f"{name}: {value}" for name, value in headers.items())]
@@ -112,7 +112,7 @@ def trust() -> ssl.SSLContext:
     return context
 
 
-async def _exchange(target: Target, addresses: list[str], request: bytes, left: float) -> tuple[int, bytes, str]:
+async def _exchange(target: Endpoint, addresses: list[str], request: bytes, left: float) -> tuple[int, bytes, str]:
     status, head, text = 0, b"", bytearray()
     try:
         async with asyncio.timeout(max(0.0, left)):
@@ -138,7 +138,7 @@ async def _exchange(target: Target, addresses: list[str], request: bytes, left: 
     return status, head, bytes(text[:SHOWN]).decode("utf-8", "replace").replace("\x00", "\ufffd")
 
 
-async def _connect(target: Target, addresses: list[str],
+async def _connect(target: Endpoint, addresses: list[str],
                    left: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     secure = trust() if target.scheme == "https" else None
     last: OSError | None = None

@@ -155,7 +155,8 @@ def test_an_operator_lists_shows_repeats_and_tries(driver, api, sink) -> None:
     sink.answer = status(410, body=b"\x1b[31mred\nline")
     job_id = told(driver, api, sink, job_id="order-7")
     [row] = Delivery.objects.all()
-    assert say("list", "--status", "failed").startswith(f"{row.pk}  failed  cancelled  job {job_id}  1 tries  127.0.0.1")
+    listed = say("list", "--status", "failed")
+    assert listed.startswith(f"{row.pk}  failed  cancelled  job {job_id}  1 tries  127.0.0.1")
     shown = say("show", "order-7")
     assert "completed failed cancelled" in shown
     assert "[31mred line" in shown
