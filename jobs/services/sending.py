@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from jobs import clock
-from jobs.callbacks import Policy, Endpoint
+from jobs.callbacks import Endpoint, Policy
 
 TIMEOUT_S: Final = 5.0
 MOST_BYTES: Final = 64 * 1024
