@@ -44,10 +44,11 @@ class JobsConfig(AppConfig):
     def ready(self) -> None:
         """Wire the checks and the defaults."""
         from jobs import checks, publish  # noqa: F401
-        from jobs.services import reconciling, traffic
+        from jobs.services import callbacks, reconciling, traffic
         from jobs.store.sql import plan_once
 
         publish.in_transaction(reconciling.note_ends, reconciling.told)
+        publish.on_call(callbacks.note)
         traffic.begin()
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)

@@ -19,7 +19,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
+from jobs.callbacks import Policy, events_of
 from jobs.definition import MAX_SPAN_S, Span
+from jobs.errors import Invalid
 from jobs.leases import heartbeat_s
 from jobs.registry import Definition, Registry, load
 from jobs.retry import RetryPolicy
@@ -72,6 +74,15 @@ class Conf:
     ASSIGNMENTS_PER_KEY: int = 1_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
+    CALLBACKS: bool = False
+    CALLBACK: dict[str, Any] | None = None
+    CALLBACK_ALLOW: tuple[str, ...] = ()
+    CALLBACK_HTTP: bool = False
+
+    @property
+    def callbacks(self) -> bool:
+        """Whether this site sends any."""
+        return self.CALLBACKS or self.CALLBACK is not None
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
@@ -87,7 +98,7 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
-_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION")
+_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION", "CALLBACK_ALLOW")
 
 
 def value_faults(given: dict[str, Any]) -> list[str]:
@@ -105,6 +116,7 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     spelling = given.get("CANCELED_WITH_ONE_L", False)
     if not isinstance(spelling, bool):
         faults.append(f"JOBS['CANCELED_WITH_ONE_L'] is {spelling!r}, and must be True or False.")
+    faults += _callback_faults(given)
     token = given.get("METRICS_TOKEN")
     if token is not None and not (isinstance(token, str) and len(token) >= LEAST_TOKEN and token.isascii()):
         faults.append(f"JOBS['METRICS_TOKEN'] must be text of at least {LEAST_TOKEN} ASCII characters, or None.")
@@ -120,6 +132,37 @@ def value_faults(given: dict[str, Any]) -> list[str]:
             for name, weight in queues.items())):
         faults.append(f"JOBS['QUEUES'] is {queues!r}, and must give each queue's name a whole weight from 1 to 1000.")
     return faults
+
+
+def _callback_faults(given: dict[str, Any]) -> list[str]:
+    faults = [f"JOBS[{name!r}] is {given[name]!r}, and must be True or False."
+              for name in ("CALLBACKS", "CALLBACK_HTTP") if not isinstance(given.get(name, False), bool)]
+    if faults or not isinstance(given.get("CALLBACK_ALLOW", ()), (list, tuple, set, frozenset)):
+        return faults
+    try:
+        policy = Policy(tuple(map(str, given.get("CALLBACK_ALLOW", ()))), given.get("CALLBACK_HTTP", False))
+        policy.check()
+    except Invalid as error:
+        return [f"JOBS['CALLBACK_ALLOW']: {error.message}"]
+    return [*faults, *_site_faults(given.get("CALLBACK"), policy)]
+
+
+def _site_faults(said: Any, policy: Policy) -> list[str]:
+    """Never with the token in it."""
+    if said is None:
+        return []
+    if not isinstance(said, dict) or "url" not in said or said.keys() - {"url", "token", "events"}:
+        return ["JOBS['CALLBACK'] must be None, or have a url and, if wanted, a token and events."]
+    token = said.get("token")
+    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable() and token.strip()):
+        return ["JOBS['CALLBACK']['token'] must be printable ASCII, or None."]
+    try:
+        policy.target(said["url"], "url")
+        if said.get("events") is not None:
+            events_of(said["events"], "events")
+    except Invalid as error:
+        return [f"JOBS['CALLBACK'][{error.field!r}] {error.message}."]
+    return []
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:
@@ -179,13 +222,16 @@ def conf() -> Conf:
 def registry() -> Registry:
     """The definitions that this site registers, loaded from the modules that `DEFINITIONS` names (B1, B11).
 
-    Where one of them wants to be told of ends, the job that tells is among them (B34).
+    Where one of them wants to be told of ends, the job that tells is among them (B34); where the site sends callbacks,
+    the one that sends them (E11).
     """
     found = load(conf().DEFINITIONS)
     if found.told:
         # By name: its handler stands layers above.
         telling = importlib.import_module("jobs.services.reconciling")
         found.add(telling.definition(list(conf().QUEUES), [d for d in found if d.on_ended]))
+    if conf().callbacks:
+        found.add(importlib.import_module("jobs.services.callbacks").definition(list(conf().QUEUES)))
     return found
 
 
@@ -220,6 +266,12 @@ def _named(setting: str, path: Any) -> Any:
     return found
 
 
+@lru_cache(maxsize=1)
+def callback_policy() -> Policy:
+    """Where callbacks of this site may go (E11)."""
+    return Policy(tuple(map(str, conf().CALLBACK_ALLOW)), conf().CALLBACK_HTTP)
+
+
 Resolver = Callable[..., Any]
 
 
@@ -240,6 +292,7 @@ def _forget(*, setting: str, **_: Any) -> None:
         middleware.cache_clear()
         blockers.cache_clear()
         credential_resolver.cache_clear()
+        callback_policy.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from jobs import leases
+from jobs.callbacks import DELIVERY_TYPE, EVENTS, TERMINAL_EVENTS
 from jobs.codecs import MAX_INTEGER, MAX_PAYLOAD_BYTES, printable
 from jobs.errors import Invalid
 from jobs.leases import DEFAULT_LEASE_S
@@ -35,6 +36,7 @@ MAX_STAGES: Final = 32
 MIN_RETENTION_S: Final = 60
 # The job that tells of the ends of others.
 ENDED_TYPE: Final = "job-ended"
+HOUSE_TYPES: Final = frozenset({ENDED_TYPE, DELIVERY_TYPE})
 DEFAULT_TIMEOUT_S: Final = 3_600.0
 _TYPE: Final = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
@@ -149,6 +151,7 @@ class Definition:
     retention: float | Site | None = SITE
     atomic: bool = False
     logs: bool = True
+    callback_events: Collection[str] = TERMINAL_EVENTS
     name: str = field(init=False)
     executor: Executor = field(init=False)
     reads_input: bool = field(init=False)
@@ -266,8 +269,8 @@ def _identity(d: Definition) -> Iterator[Check]:
     yield "worker_group", _matches(_NAME, d.worker_group), "must be a name of at most 64 of a-z 0-9 _ -"
     yield "worker_group", d.worker_group != UNROUTED, f"{UNROUTED!r} is reserved for jobs of unknown agents"
     house = "is reserved for the house's own jobs"
-    yield "worker_group", d.worker_group != SYSTEM or d.type == ENDED_TYPE, f"{SYSTEM!r} {house}"
-    yield "type", d.type != ENDED_TYPE or d.worker_group == SYSTEM, f"{ENDED_TYPE!r} {house}"
+    yield "worker_group", d.worker_group != SYSTEM or d.type in HOUSE_TYPES, f"{SYSTEM!r} {house}"
+    yield "type", d.type not in HOUSE_TYPES or d.worker_group == SYSTEM, f"{d.type!r} {house}"
     yield "queue", _matches(_NAME, d.queue), "must be a name of at most 64 of a-z 0-9 _ -"
 
 
@@ -293,6 +296,9 @@ def _choices(d: Definition) -> Iterator[Check]:
     yield "dead_letter", d.dead_letter is None or isinstance(d.dead_letter, bool), "must be True, False or None"
     for name in ("isolated", "share_credential", "lapse_counts", "strict_lease", "enabled", "runs", "atomic", "logs"):
         yield name, isinstance(getattr(d, name), bool), "must be True or False"
+    heard = d.callback_events
+    known = isinstance(heard, Collection) and not isinstance(heard, str) and len(heard) > 0
+    yield "callback_events", known and all(event in EVENTS for event in heard), f"must be some of {', '.join(EVENTS)}"
     stages = d.stages if isinstance(d.stages, Mapping) else {"": ""}
     yield "stages", len(stages) <= MAX_STAGES, f"must be at most {MAX_STAGES}, or none"
     for key, label in stages.items():

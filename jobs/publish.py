@@ -33,12 +33,14 @@ CALM_S, FLOOD_S = 0.05, 0.25
 RETRY_S = 5.0
 Hook = Callable[[Sequence["News"]], None]
 News = tuple[str, int, State]  # job id, receipt number, state
+Call = tuple[str, State, int]  # job id, state, the events of which somebody wants to hear
 # Something to claim, or a claim that may be void: both are news for workers.
 _WAKING = frozenset({State.QUEUED, State.CANCELLED, State.PAUSED, State.SUPERSEDED})
 
 # With what says which types it is about; None: all.
 _in_transaction: list[tuple[Hook, Callable[[], frozenset[str]] | None]] = []
 _after_commit: list[Hook] = []
+_on_call: list[Callable[[Sequence[Call]], None]] = []
 
 
 def in_transaction(hook: Hook, types: Callable[[], frozenset[str]] | None = None) -> Hook:
@@ -48,6 +50,17 @@ def in_transaction(hook: Hook, types: Callable[[], frozenset[str]] | None = None
     """
     _in_transaction.append((hook, types))
     return hook
+
+
+def on_call(hook: Callable[[Sequence[Call]], None]) -> None:
+    """Call `hook` inside the transaction with those moves of a batch of which somebody hears by callback (E11)."""
+    _on_call.append(hook)
+
+
+def called(calls: Sequence[Call]) -> None:
+    """Called by the store with such moves, if there are any."""
+    for hook in _on_call:
+        hook(calls)
 
 
 def after_commit(hook: Hook) -> Hook:

@@ -246,6 +246,16 @@ RESEARCH: dict[str, Any] = {
     "SUMMARY_CREDENTIAL": _credential("SUMMARY_CREDENTIAL", "none"),
 }
 
+def _callback() -> dict[str, Any] | None:
+    """Who hears of jobs without a callback of their own (A37)."""
+    url = env.str("CALLBACK_URL", default="")
+    if not url:
+        return None
+    said = {"url": url, "token": env.str("CALLBACK_TOKEN", default="") or None,
+            "events": env.list("CALLBACK_EVENTS", default=[]) or None}
+    return {name: value for name, value in said.items() if value is not None}
+
+
 JOBS: dict[str, Any] = {
     "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
     "SLOTS": _whole("JOBS_SLOTS", 2),
@@ -283,6 +293,10 @@ JOBS: dict[str, Any] = {
     "ASSIGNMENTS_PER_KEY": _whole("JOBS_ASSIGNMENTS_PER_KEY", 1_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
     "CANCELED_WITH_ONE_L": _yes("JOBS_CANCELED_WITH_ONE_L", False),
+    "CALLBACKS": _yes("JOBS_CALLBACKS", True),
+    "CALLBACK": _callback(),
+    "CALLBACK_ALLOW": env.list("CALLBACK_ALLOW", default=[]),
+    "CALLBACK_HTTP": _yes("CALLBACK_HTTP", False),
 }
 
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()

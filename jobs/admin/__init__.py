@@ -10,6 +10,7 @@ from jobs.admin import (  # noqa: F401
     bulk_answer,
     command,
     dead_letter,
+    delivery,
     erasure,
     job,
     key,

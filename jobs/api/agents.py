@@ -20,10 +20,12 @@ from jobs.services.intake import Enqueued
 from jobs.services.keys import Permission
 
 ENDPOINT = "POST /api/v1/agents/{id}/jobs"
-_OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "singleton")
+_OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "singleton", "callbackUrl",
+            "callbackEvents")
 # Ours, and how their clients spell it.
 NAMES = {"type": "kind", "queue": "lane", "job_id": "jobId", "max_attempts": "maxAttempts",
-         "session_key": "sessionKey"}
+         "session_key": "sessionKey", "callback_url": "callbackUrl",
+         "callback_events": "callbackEvents"}
 _SPELLED = ("status", "state", "outcome")
 
 
@@ -46,7 +48,9 @@ class AgentJobs(View):
             done = agents.enqueue(
                 agent, payload, max_attempts=body.get("maxAttempts"), sent=body, door=actor.door(ENDPOINT),
                 queue=body.get("lane"), job_id=body.get("jobId"), workspace=actor.workspace,
-                tenant=actor.subject(named), idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
+                tenant=actor.subject(named), callback_url=body.get("callbackUrl"),
+                callback_events=body.get("callbackEvents"),
+                idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
                 **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
         failpoints.at("api.enqueued")
         told = shapes.summary(selectors.job(actor.scope(named), done.id))

@@ -5,6 +5,7 @@ from jobs.models.bulk_answer import BulkAnswer
 from jobs.models.claim_request import ClaimRequest
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
+from jobs.models.delivery import CallbackHost, CallbackSecret, Delivery, DeliveryTry
 from jobs.models.erasure import Erasure
 from jobs.models.job import Job
 from jobs.models.key import Key
@@ -17,7 +18,7 @@ from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "ClaimRequest", "Command",
-    "DeadLetter", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic",
-    "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "CallbackHost", "CallbackSecret", "ClaimLine",
+    "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits",
+    "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]

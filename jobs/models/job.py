@@ -84,6 +84,9 @@ class Job(models.Model):
     strict_lease = models.BooleanField(default=False, db_comment="A settle after the lease is refused (B23)")
     credential = models.CharField(max_length=8, default="none", db_comment="none, or owner (E10)")
 
+    callback_url = models.TextField(null=True, db_comment="Null with events: the site's (A37); emptied by redaction")
+    callback_events = models.SmallIntegerField(null=True, db_comment="Which, as bits (`jobs.callbacks`); null: none")
+
     claims = models.IntegerField(default=0, db_comment="Ever, never reset: the fencing number outside (E14.22)")
     chain = models.IntegerField(default=1)
     chain_claims = models.IntegerField(default=0)

@@ -14,7 +14,7 @@ from jobs.conf import conf, registry
 from jobs.models import Attempt, AttemptLog
 from jobs.models import Job as Row
 from jobs.models.permissions import Permission
-from jobs.pages import payload
+from jobs.pages import callbacks, payload
 from jobs.pages.access import Page
 from jobs.pages.acting import possible
 from jobs.pages.drawing import Drawing, drawing
@@ -56,7 +56,7 @@ class Job(Page):
             "actions": possible(user, job, any(letter.resolved_at is None for letter in letters)),
             "reason": explain.blocker(job, now), "stands": sightings.stands(job), "members": sightings.members(job),
             "attempts": held(attempts, now), "attempts_left_out": max(0, job.claims - len(attempts)),
-            "letters": letters,
+            "letters": letters, **callbacks.shown(job),
             "answered": [letter for letter in letters if letter.resolved_at is not None],
             "commands": sightings.commands(job, COMMANDS), "stages": staged(job),
             "payloads": payloads(job) if seen else [], "can_see": seen,

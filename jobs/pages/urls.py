@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path, register_converter
 
-from jobs.pages import acting, bulk, enqueue, job, letter, letters, listing, overview, payload, workers
+from jobs.pages import acting, bulk, callbacks, enqueue, job, letter, letters, listing, overview, payload, workers
 from jobs.sightings import PAYLOADS
 
 
@@ -26,6 +26,7 @@ urlpatterns = [
     path("jobs/act/", acting.Acting.as_view(), name="act"),
     path("jobs/<uuid:pk>/", job.Job.as_view(), name="job"),
     path("jobs/<uuid:pk>/log/<int:number>", payload.Log.as_view(), name="log"),
+    path("jobs/<uuid:pk>/callbacks/<uuid:delivery>/replay/", callbacks.Replay.as_view(), name="callback_replay"),
     *(path(f"jobs/<uuid:pk>/{name}", payload.Download.as_view(), {"name": name}, name=name)
       for name in PAYLOADS),
     path("dead-letters/", letters.Letters.as_view(), name="letters"),

@@ -32,6 +32,7 @@ class Options:
     `job_id` and `idempotency_key` make a repeat harmless; `target` supersedes older jobs of the same thing;
     `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `singleton` says
     what becomes of active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14).
+    `callback_url` is told of `callback_events`, out of dispatched, completed, failed and cancelled (E11).
     """
 
     queue: str | None = None
@@ -49,6 +50,8 @@ class Options:
     deadline_s: float | None = None
     deadline_at: datetime | None = None
     retry: Any = SITE
+    callback_url: str | None = None
+    callback_events: Any = None
     workspace: str | None = None
     tenant: str | None = None
 
@@ -86,6 +89,8 @@ def as_sent(request: Request) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return clock.jsonable(value)
+    if isinstance(value, (set, frozenset, tuple)):
+        return sorted(value, key=str)
     if isinstance(value, SingletonMode):
         return value.value
     if isinstance(value, dict):
@@ -114,6 +119,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
     given = json.loads(text) if definition.reads_input else {}
     spans = definition.spans(given, agent=options.agent, lease_s=conf().LEASE_S, timeout_s=conf().TIMEOUT_S)
     session_key, singleton = words.singleton(options.session_key, options.singleton)
+    callback_url, callback_events = words.callback(options.callback_url, options.callback_events, definition)
     row: dict[str, Any] = {
         **_template(definition), "id": str(uuid7()), "workspace_id": spot.workspace_id, "tenant_id": spot.tenant_id,
         "queue": words.queue(options.queue, definition.queue), "worker_group": _group(definition, options.agent),
@@ -127,6 +133,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "target_id": None, "generation": None, "held": None,
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
         "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
+        "callback_url": callback_url, "callback_events": callback_events,
         **_retry(definition, options), **_times(options)}
     if options.target is not None:
         words.target(options.target)

@@ -30,6 +30,7 @@ class Permission(StrEnum):
     DEAD_LETTERS = "dead_letters"
     OWNERS = "owners"
     ERASE = "erase"
+    CALLBACKS = "callbacks"
 
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,

@@ -14,8 +14,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from jobs import clock
-from jobs.conf import conf, registry
-from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
+from jobs.callbacks import DELIVERY_TYPE, HOUSE, bits, events_of
+from jobs.conf import callback_policy, conf, registry
+from jobs.errors import Invalid, JobNotFound, NotFound, Refused, StaleFence
+from jobs.registry import Definition
+from jobs.routing import SYSTEM
 from jobs.services import tenancy
 from jobs.states import SingletonMode
 from jobs.store import lookup
@@ -205,3 +208,25 @@ def moment(value: datetime | None, field: str) -> datetime | None:
     if not isinstance(value, datetime) or value.tzinfo is None or not 1970 <= value.year < 2200:
         raise Invalid("must be a moment with a time zone, from 1970 to 2199", field=field, code=f"invalid_{field}")
     return value
+
+
+def callback(url: Any, events: Any, known: Definition) -> tuple[str | None, int | None]:
+    """Address and events (as bits) of a request: its own callback, else the site's, else none (A37, E11).
+
+    Raises Refused callbacks_disabled, Invalid invalid_callback_url and invalid_callback_events. No name is looked up
+    here, inside a caller's transaction: that is done before each send.
+    """
+    site = conf().CALLBACK
+    if url is None and events is None and (site is None or known.worker_group == SYSTEM):
+        return None, HOUSE if known.type == DELIVERY_TYPE else None
+    asked = None if events is None else events_of(events)
+    if url is None:
+        if site is None:
+            raise Invalid("There is no callback_url that they would go to.", field="callback_events",
+                          code="invalid_callback_events")
+        return None, bits(asked or site.get("events") or known.callback_events)
+    if not conf().callbacks:
+        raise Refused("This site sends no callbacks: JOBS['CALLBACKS'] is off.", code="callbacks_disabled",
+                      field="callback_url")
+    callback_policy().target(url)
+    return url, bits(asked or known.callback_events)

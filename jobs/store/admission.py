@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from django.db import transaction
 
 from jobs import publish
+from jobs.callbacks import MARK, PER_HOST
 from jobs.states import Gate
 from jobs.store import owning
 from jobs.store.sql import array, durable, packed, rows, run
@@ -23,12 +24,23 @@ _LIMITS = """LEFT JOIN jobs_limits own ON own.tenant_id = {t}.tenant_id
     LEFT JOIN jobs_limits ws ON ws.workspace_id = {t}.workspace_id AND ws.tenant_id IS NULL"""
 _GROUP_MAX = "coalesce(own.exclusive_group_max, ws.exclusive_group_max)"
 _GROUP_SCOPE = "coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')"
+# Of deliveries to a host: so many at once over all tenants, and none while it rests after failures (E11).
+_RESTS = "EXISTS (SELECT 1 FROM jobs_callback_host h WHERE h.name = {name} AND h.open_until > jobs_now())"
 # Claimed, or in the claim index: what already counts toward the group.
 _ACTIVE = ("o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')"
            " AND o.workspace_id = {g}.workspace_id AND o.exclusive_group = {g}.name"
            " AND (o.tenant_id = {g}.tenant_id OR {g}.scope = 'workspace')")
 
 Line = tuple[int, str, str, int]  # workspace, worker group, queue, tenant
+
+
+def _most(name: str) -> str:
+    house = f"CASE WHEN {_RESTS.format(name=name)} THEN 0 ELSE {PER_HOST} END"
+    return f"CASE WHEN left({name}, 1) = '{MARK}' THEN {house} ELSE {_GROUP_MAX} END"
+
+
+def _scope(name: str) -> str:
+    return f"CASE WHEN left({name}, 1) = '{MARK}' THEN 'workspace' ELSE {_GROUP_SCOPE} END"
 
 
 class Group(NamedTuple):
@@ -164,7 +176,7 @@ _WAIT = f"""SELECT pg_advisory_xact_lock(s.key) FROM (SELECT DISTINCT hashtextex
 _FREE = f"""SELECT g.workspace_id, g.tenant_id, g.name, g.scope,
         CASE WHEN g.most IS NULL THEN {RELEASE_AT_MOST} ELSE g.most - (SELECT count(*) FROM (
             SELECT 1 FROM jobs_job o WHERE {_ACTIVE.format(g='g')} LIMIT g.most) c) END
-    FROM (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope
+    FROM (SELECT u.*, {_most('u.name')} AS most, {_scope('u.name')} AS scope
         FROM unnest({array('bigint')}, {array('bigint')}, %s::text[]) u(workspace_id, tenant_id, name)
         {_LIMITS.format(t='u')}) g"""
 _HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_id, g.n,
@@ -311,7 +323,7 @@ def let_in_owned(tenants: Sequence[int]) -> int:
     return len(lines)
 
 
-_EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_GROUP_MAX} AS most, {_GROUP_SCOPE} AS scope FROM (
+_EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_most('u.name')} AS most, {_scope('u.name')} AS scope FROM (
         SELECT o.workspace_id, o.tenant_id, o.exclusive_group AS name, count(*) AS n,
             count(*) FILTER (WHERE o.state = 'queued') AS waiting FROM jobs_job o
         WHERE o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')
@@ -350,8 +362,8 @@ _UNCOUNTED = """SELECT u.job_id::text, u.attempt_id, u.name FROM (
     WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
         AND c.cap_key = hashtextextended(u.name, 0))"""
 _LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.worker_group, job.exclusive_group,
-        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_GROUP_MAX} AS group_max,
-        {_GROUP_SCOPE} AS scope
+        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_most('job.exclusive_group')} AS group_max,
+        {_scope('job.exclusive_group')} AS scope
     FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}}
         ORDER BY x.job_id LIMIT {{limit}}) a
     JOIN jobs_job job ON job.id = a.job_id {_LIMITS.format(t='job')}"""

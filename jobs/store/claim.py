@@ -18,6 +18,7 @@ from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 
 from jobs import failpoints, meters, publish
+from jobs.callbacks import EVENTS, PER_HOST
 from jobs.clock import Now, moment
 from jobs.models import Job
 from jobs.receipts import Kind
@@ -29,6 +30,7 @@ from jobs.store.spoilt import FAULTS, Spoilt, Unclaimable
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
 from jobs.store.verbs import holder
 
+DISPATCHED = EVENTS["dispatched"]
 LOOKS = 8
 PASSES = 32
 
@@ -183,7 +185,7 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tup
     count: dict[int, int] = {}
     for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
         if pairs[n - 1][0] == SYSTEM:
-            line[3] = None
+            line[3:] = None, PER_HOST, "workspace"
         found.setdefault(n, {}).setdefault(line[2], Line(*line))
         count[n] = count.get(n, 0) + 1
     return {n: (_in_turn(by.values(), cursors[n - 1]), count[n] >= limit) for n, by in found.items()}
@@ -300,7 +302,8 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
                 - (extract(epoch FROM jobs_now() - job.chain_started_at) * 1000)::bigint)
                 ELSE job.max_duration_ms END AS max_duration_ms, job.deadline_at, job.checkpoint,
             job.checkpoint_number, job.workspace_id, job.tenant_id, job.worker_group, job.queue, job.agent,
-            job.target_id, job.generation, job.available_at),
+            job.target_id, job.generation, job.available_at,
+            job.chain_claims = 1 AND job.callback_events & {dispatched} <> 0 AS called),
     a AS (INSERT INTO jobs_attempt (id, job_id, number, chain, worker_id, key_id, leased_at, lease_until{bound})
         SELECT j.fence, j.id, j.claims, j.chain, {worker}, {key}, jobs_now(),
             jobs_now() + j.lease_ms * interval '1 millisecond'{binding} FROM j{bindings}),
@@ -309,7 +312,7 @@ _CLAIM = """WITH c AS MATERIALIZED (SELECT s.*, {body} AS body FROM (SELECT u.id
     SELECT j.id::text, j.fence::text, j.type, j.version, j.input, j.claims, j.chain, j.lease_ms, j.timeout_ms,
         j.max_duration_ms, j.deadline_at, j.checkpoint, j.checkpoint_number, j.workspace_id, j.tenant_id,
         j.worker_group, j.queue, j.agent, j.target_id, j.generation,
-        (extract(epoch FROM jobs_now()) * 1000000)::bigint, j.number,
+        (extract(epoch FROM jobs_now()) * 1000000)::bigint, j.called, j.number,
         greatest(0, extract(epoch FROM jobs_now() - j.available_at) * 1000000)::bigint FROM j ORDER BY j.n"""
 _PAIR = itemgetter(Claimed._fields.index("worker_group"), Claimed._fields.index("queue"))
 _CAPS = f""",
@@ -326,7 +329,8 @@ def _write_sql(by: str, worker: str | None, key: int | None, capped: bool, owned
         body=_BODY.format(by=by), ids=array("uuid"),
         head=chain_hash("job.head", "job.id", "job.number + 1", Kind.LEASED.value, "c.body"),
         worker="NULL::uuid" if worker is None else f"'{worker}'::uuid", key="NULL::bigint" if key is None else int(key),
-        kind=Kind.LEASED.value, caps=_CAPS if capped else "", bound=", owner_binding" if owned else "",
+        kind=Kind.LEASED.value, dispatched=DISPATCHED, caps=_CAPS if capped else "",
+        bound=", owner_binding" if owned else "",
         binding=", b.binding" if owned else "", bindings=_BINDINGS if owned else "")
 
 
@@ -338,8 +342,10 @@ def _write(claimer: Claimer, picked: Picked) -> list[Claimed]:
         params += [packed([id_ for id_, _ in picked.caps]), packed([key for _, key in picked.caps])]
     sql = _write_sql(claimer.by, claimer.worker_id, claimer.key_id, bool(picked.caps), bool(picked.bindings))
     found = rows(sql, params)
-    claimed = [Claimed._make(r[:-2]) for r in found]
+    claimed = [Claimed._make(r[:-3]) for r in found]
     publish.moved([(r[0], r[-2], State.LEASED) for r in found], tenants={c.tenant_id for c in claimed})
+    if heard := [(r[0], State.LEASED, DISPATCHED) for r in found if r[-3]]:
+        publish.called(heard)
     meters.note(["claimed"], found, _PAIR, -1, meters.WAITED)
     return claimed
 

@@ -40,7 +40,8 @@ _OLDEST = f"""SELECT job.id::text, k.ms IS NOT NULL AND {_PAST} FROM (
 _TOLD = """NOT EXISTS (SELECT 1 FROM jobs_tenant house JOIN jobs_job t ON t.tenant_id = house.id
         AND t.idempotency_key = '""" + TELLING.format(job="' || job.id || '", chain="' || job.chain || '") + """'
     WHERE house.workspace_id = job.workspace_id AND house.subject IS NULL AND (t.ended_at IS NULL OR EXISTS (
-        SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = t.id AND d.resolved_at IS NULL)))"""
+        SELECT 1 FROM jobs_dead_letter d WHERE d.job_id = t.id AND d.resolved_at IS NULL)))
+    AND NOT EXISTS (SELECT 1 FROM jobs_delivery y WHERE y.job_id = job.id AND y.state = 'pending')"""
 _LOCK = f"""WITH job AS MATERIALIZED (SELECT id, type, version, ended_at, chain, workspace_id FROM jobs_job
         WHERE id = ANY({array('uuid')}) AND ended_at IS NOT NULL ORDER BY id FOR UPDATE SKIP LOCKED)
     SELECT job.id::text FROM job JOIN {_KEEPS} ON k.type = job.type AND k.version = job.version
@@ -54,6 +55,8 @@ _OF_JOBS = (
     "DELETE FROM jobs_attempt_cap WHERE attempt_id IN (SELECT id FROM jobs_attempt WHERE job_id = ANY({ids}))",
     "DELETE FROM jobs_attempt_log WHERE attempt_id IN (SELECT id FROM jobs_attempt WHERE job_id = ANY({ids}))",
     "DELETE FROM jobs_attempt WHERE job_id = ANY({ids})",
+    "DELETE FROM jobs_delivery_try WHERE job_id = ANY({ids})",
+    "DELETE FROM jobs_delivery WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_job WHERE id = ANY({ids})",
 )
 # The tables of these but that of jobs, and the column by which each knows its job or its attempt.
@@ -144,7 +147,8 @@ def bulk_answers(ms: int, limit: int = BATCH) -> int:
 # --- a whole tenant ---------------------------------------------------------------------------------------------------
 
 # What a tenant has beside its jobs; each has a tenant_id.
-OF_TENANT = ("jobs_bulk_answer", "jobs_limits", "jobs_key", "jobs_owner", "jobs_target", "jobs_claim_line")
+OF_TENANT = ("jobs_bulk_answer", "jobs_callback_secret", "jobs_limits", "jobs_key", "jobs_owner", "jobs_target",
+             "jobs_claim_line")
 # A full lock, since they are deleted. Untold ends are waited for until patience is over.
 _NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
         WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)
@@ -154,6 +158,9 @@ _TELLING_IDS = f"""SELECT t.id::text FROM jobs_job t WHERE t.idempotency_key = A
     AND t.tenant_id = (SELECT house.id FROM jobs_tenant own JOIN jobs_tenant house
         ON house.workspace_id = own.workspace_id AND house.subject IS NULL WHERE own.id = %s)
     ORDER BY t.id FOR UPDATE SKIP LOCKED"""
+# What sends their callbacks; one that is at it just now finds nothing to tell.
+_SENDERS = f"""SELECT t.id::text FROM jobs_job t WHERE t.id IN (SELECT y.sender_id FROM jobs_delivery y
+    WHERE y.job_id = ANY({array('uuid')})) ORDER BY t.id FOR UPDATE SKIP LOCKED"""
 _REST = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT x.ctid FROM {table} x WHERE x.tenant_id = %s LIMIT {limit}))"
 _TENANT = "DELETE FROM jobs_tenant WHERE id = %s AND deleting_at IS NOT NULL AND subject IS NOT NULL"
 
@@ -183,7 +190,8 @@ def tenants_jobs(tenant_id: int, after: str, limit: int, *, untold: bool, leave:
     if past:
         keys = [TELLING.format(job=id_, chain=n) for id_, chain in past for n in range(1, chain + 1)]
         tellings = [r[0] for r in rows(_TELLING_IDS, [packed(keys), tenant_id])]
-        gone = _delete(packed([id_ for id_, _ in past] + tellings))
+        senders = [r[0] for r in rows(_SENDERS, [packed([id_ for id_, _ in past])])]
+        gone = _delete(packed([id_ for id_, _ in past] + tellings + senders))
     return Looked(seen[-1][0] if seen else None, active, waits, gone)
 
 

@@ -125,6 +125,9 @@ def _write(changes: dict[str, tuple[int, Change]], answers: list[Answer | None],
         (admission.release if release else admission.release_after)(capped)
     publish.moved([(c.row.id, written[c.row.id].number, c.to) for c in kept],
                   tenants={w.tenant_id for w in written.values()}, types={w.type for w in written.values()})
+    heard = [(w.id, changes[w.id][1].to, w.callback_events) for w in written.values() if w.callback_events is not None]
+    if heard:
+        publish.called(heard)
 
 
 def _unwritten(change: Change) -> JobsError:

@@ -21,10 +21,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "input": "''", "subject": "NULL", "external_id": "NULL",
         "idempotency_key": f"CASE WHEN x.worker_group = '{SYSTEM}' THEN x.idempotency_key END",
         "session_key": "NULL", "exclusive_group": "NULL", "target_id": "NULL", "abort_reason": "NULL",
+        "callback_url": "NULL", "callback_events": "NULL",
         "normal_hash": "NULL", "checkpoint": "NULL", "agent": "CASE WHEN x.agent = ANY(%s::text[]) THEN x.agent END"},
     "jobs_artifact": {"value": "''"},
     "jobs_command": {"payload": "''", "reason": "NULL", "idempotency_key": "NULL", "external_id": "NULL"},
     "jobs_attempt": {"message": "NULL", "owner_binding": "NULL"},
+    "jobs_delivery": {"host": "''"},
+    "jobs_delivery_try": {"answer": "NULL"},
     "jobs_dead_letter": {"error": "''", "cluster": _ALIKE},
 }
 # One an attempt, there or not: lines that a frozen worker brings when it wakes find their place taken.

@@ -46,8 +46,8 @@ _GATE = (
 
 
 class Written(NamedTuple):
-    """One job after its move. `owned`: it needs an owner; `capped`: the ended attempt counted under a cap; `ran_us`:
-    its length.
+    """One job after its move. `owned`: it needs an owner; `callback_events`: somebody hears of these; `capped`: the
+    ended attempt counted under a cap; `ran_us`: its length.
     """
 
     id: str
@@ -61,6 +61,7 @@ class Written(NamedTuple):
     queue: str
     type: str
     owned: bool
+    callback_events: int | None
     capped: bool
     ran_us: int
 
@@ -228,7 +229,7 @@ def _job(shape: Shape, kind: str) -> str:
     return (f"j AS (UPDATE jobs_job job SET {', '.join(sets)} FROM {source} WHERE {guard}"
             f" RETURNING job.id, job.revision, job.number, job.head, job.gate, job.workspace_id, job.tenant_id,"
             f" job.type, job.version, job.worker_group, job.queue, job.exclusive_group,"
-            f" job.credential = 'owner' AS owned,"
+            f" job.credential = 'owner' AS owned, job.callback_events,"
             f" job.chain, job.chain_claims, job.releases, job.interruptions, job.pauses, {fence} AS fence, v.body)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from jobs import RetryPolicy
+from jobs.callbacks import EVENTS
 from jobs.registry import Definition, external
 from jobsite.factory import leases
 from jobsite.factory.contracts import CONTRACTS, Contract
@@ -19,6 +20,7 @@ def _definition(contract: Contract, numbers: leases.Numbers, *, watchdog: bool) 
     return external(
         kind, input=PAYLOADS[kind], artifact=Finished, worker_group=contract.worker_group,
         description=contract.told(), max_claims=32, retention=None, retry=RETRY, max_input_bytes=128 * 1024,
+        callback_events=tuple(EVENTS),
         lease_s=leases.lease(numbers, kind), timeout_s=leases.timeout(numbers, kind),
         enabled=watchdog or kind != "factory.objective.watchdog",
         subject=lambda payload: payload.get("taskId") or payload.get("objectiveId"))

@@ -298,6 +298,8 @@ def test_every_text_column_is_either_emptied_or_known_to_be_ours() -> None:
 OURS = {
     "jobs_job": {"type", "queue", "worker_group", "origin", "singleton", "state", "reason", "gate", "retry_on",
                  "duration_scope", "credential", "progress"},
+    "jobs_delivery": {"event", "job_state", "reason", "state", "code"},
+    "jobs_delivery_try": {"code"},
     "jobs_attempt": {"outcome", "reason_code"},
     "jobs_command": {"kind", "by"},
     "jobs_receipt": {"kind", "body"},
