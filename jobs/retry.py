@@ -16,6 +16,8 @@ TERMINAL_CODES = frozenset({
     "budget_exhausted", "secret_in_diff", "duration_exceeded", "invalid_persisted_input", "no_handler",
 })
 TERMINAL_SUFFIX = "_refused"
+# Nobody may ask for more; a site may allow less by JOBS["MAX_ATTEMPTS"].
+MAX_ATTEMPTS = 1_000
 MAX_RELEASES = 100
 MAX_INTERRUPTIONS = 100
 SECOND = 1_000_000
@@ -87,6 +89,8 @@ class Budget:
     lapse_counts: bool
     max_lapses: int
     deadline_at: datetime | None
+    # The tenant has no restart left in its window (C20).
+    broke: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,12 @@ def _again_or_late(budget: Budget, after_us: int, now: datetime, failure: bool) 
     return Again(after_us, failure)
 
 
+def _restart(budget: Budget, after_us: int, now: datetime, failure: bool) -> Decision:
+    """Another attempt after a failure or a lapse: it spends the tenant's retry budget (C20)."""
+    decision = _again_or_late(budget, after_us, now, failure)
+    return Over("retry_budget_exhausted", failure) if budget.broke and isinstance(decision, Again) else decision
+
+
 def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jitter: float) -> Decision:
     """What a reported failure means (C13 to C21, E4)."""
     n = budget.failures + 1
@@ -138,7 +148,7 @@ def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jit
         return Over("retry_not_allowed")
     if n >= budget.max_attempts:
         return Over("attempts_exhausted")
-    return _again_or_late(budget, backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter), now, True)
+    return _restart(budget, backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter), now, True)
 
 
 def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
@@ -154,7 +164,7 @@ def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
         return Over("attempts_exhausted", True)
     n = max(budget.failures + counts, lapses - 1)
     after = 0 if lapses == 1 else backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter)
-    return _again_or_late(budget, after, now, counts)
+    return _restart(budget, after, now, counts)
 
 
 def after_release(budget: Budget, after_us: int, now: datetime) -> Again:

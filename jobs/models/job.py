@@ -84,6 +84,11 @@ class Job(models.Model):
     strict_lease = models.BooleanField(default=False, db_comment="A settle after the lease is refused (B23)")
     credential = models.CharField(max_length=8, default="none", db_comment="none, or owner (E10)")
 
+    max_cost_usd = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                       db_comment="Most that it may cost over all its attempts (C12)")
+    cost_usd = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                   db_comment="What its attempts have reported so far; null: nothing (C12)")
+
     claims = models.IntegerField(default=0, db_comment="Ever, never reset: the fencing number outside (E14.22)")
     chain = models.IntegerField(default=1)
     chain_claims = models.IntegerField(default=0)

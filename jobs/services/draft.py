@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from jobs import clock, codecs
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, Refused
 from jobs.ids import uuid7
+from jobs.money import amount
 from jobs.receipts import body_text
 from jobs.registry import SITE, Definition
 from jobs.retry import RetryPolicy
@@ -30,8 +32,9 @@ class Options:
     """What a caller may say beside type and input. Spans in seconds, `priority` -100 to 100 (higher first).
 
     `job_id` and `idempotency_key` make a repeat harmless; `target` supersedes older jobs of the same thing;
-    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `singleton` says
-    what becomes of active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14).
+    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `max_cost_usd` is
+    the most that it may cost over all its attempts, by what its holders report (C12). `singleton` says what becomes of
+    active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14).
     """
 
     queue: str | None = None
@@ -49,18 +52,23 @@ class Options:
     deadline_s: float | None = None
     deadline_at: datetime | None = None
     retry: Any = SITE
+    max_cost_usd: Any = None
     workspace: str | None = None
     tenant: str | None = None
 
 
 @dataclass(slots=True)
 class Request:
-    """One thing to enqueue. `sent` is the request as the caller wrote it, for the fingerprint (E6)."""
+    """One thing to enqueue. `sent` is the request as the caller wrote it, for the fingerprint (E6).
+
+    `clamps`: a retry policy beyond a cap of its tenant is cut to it instead of refused (A19).
+    """
 
     type: str
     input: Any = field(default_factory=dict)
     options: Options = field(default_factory=Options)
     sent: dict[str, Any] | None = None
+    clamps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,8 @@ def _plain(value: Any) -> Any:
         return clock.jsonable(value)
     if isinstance(value, SingletonMode):
         return value.value
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, RetryPolicy):
@@ -127,6 +137,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "target_id": None, "generation": None, "held": None,
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
         "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
+        "max_cost_usd": None if options.max_cost_usd is None else amount(options.max_cost_usd, "max_cost_usd"),
         **_retry(definition, options), **_times(options)}
     if options.target is not None:
         words.target(options.target)

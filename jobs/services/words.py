@@ -19,6 +19,7 @@ from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
 from jobs.services import tenancy
 from jobs.states import SingletonMode
 from jobs.store import lookup
+from jobs.store.lookup import Caps
 
 KEY_LIMIT = 200
 TARGET_LIMIT = 512
@@ -40,6 +41,7 @@ class Place(NamedTuple):
     tenant_id: int
     archived: bool
     deleting: bool = False
+    caps: Caps = Caps()
 
 
 def check_place(workspace: str | None, tenant: str | None) -> None:
@@ -57,7 +59,8 @@ def place(workspace: str | None, tenant: str | None) -> Place:
     if found is not None:
         return Place(*found)
     known = tenancy.workspace(slug)
-    return Place(known.pk, 0 if tenant is not None else tenancy.tenant(known, None).pk, False)
+    return Place(known.pk, 0 if tenant is not None else tenancy.tenant(known, None).pk, False,
+                 caps=lookup.caps_of_workspace(known.pk))
 
 
 def made(workspace: str | None, tenant: str) -> Place:

@@ -28,6 +28,7 @@ COLUMNS = {
     "lapse_counts": "boolean", "max_lapses": "int", "max_claims": "int", "dead_letter": "boolean",
     "deadline_ms": "bigint", "deadline_at": "timestamptz", "lease_ms": "int", "timeout_ms": "bigint",
     "max_duration_ms": "bigint", "duration_scope": "text", "strict_lease": "boolean", "credential": "text",
+    "max_cost_usd": "numeric",
 }
 # Set by the statement itself, from these values of the row.
 EXTRA = {"after_us": "bigint", "at_us": "bigint", "held": "text", "body": "text"}
