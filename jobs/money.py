@@ -12,7 +12,7 @@ MOST = Decimal(10) ** 11
 _STEP = Decimal(1).scaleb(-PLACES)
 
 
-def amount(value: Any, field: str, code: str | None = None) -> Decimal:
+def amount(value: Any, field: str, *, code: str) -> Decimal:
     """US dollars from a number or a decimal text, at least 0 and exact to the billionth. Raises Invalid.
 
     Numbers are rounded to the billionth, since 0.1 + 0.2 is one; a text says what it means.
@@ -31,7 +31,7 @@ def amount(value: Any, field: str, code: str | None = None) -> Decimal:
             raise InvalidOperation
     except InvalidOperation:
         raise Invalid(f"must be US dollars from 0 to below {MOST}, as a number or a decimal text like \"1.25\" with at "
-                      f"most {PLACES} decimals", field=field, code=code or f"invalid_{field}") from None
+                      f"most {PLACES} decimals", field=field, code=code) from None
     return abs(kept)
 
 

@@ -37,6 +37,15 @@ def _is_delay(value: object) -> bool:
     return type(value) in (int, float) and MIN_DELAY_S <= value <= MAX_DELAY_S  # type: ignore[operator]
 
 
+def _is_span(value: object) -> bool:
+    # One beyond a site's longest is another refusal than one that is none.
+    return value is None or (type(value) in (int, float) and 0 < value <= 1e12)  # type: ignore[operator]
+
+
+def _is_moment(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None and 1970 <= value.year < 2200
+
+
 def _are_codes(value: object) -> bool:
     return value is None or (isinstance(value, tuple)
                              and all(isinstance(code, str) and _CODE.fullmatch(code) for code in value))
@@ -46,13 +55,16 @@ def _are_codes(value: object) -> bool:
 class RetryPolicy:
     """How often and after which wait a failed job runs again; delays in seconds (C13, E4).
 
-    `retry_on` lists the reason codes that may be retried; None means every retryable failure.
+    `retry_on` lists the reason codes that may be retried; None means every retryable failure. After `deadline_s` from a
+    chain's first start, or from `deadline_at` on, nothing is tried again; not both (C15, C21).
     """
 
     max_attempts: int = 5
     base_delay_s: float = 5.0
     max_delay_s: float = 300.0
     retry_on: tuple[str, ...] | None = None
+    deadline_s: float | None = None
+    deadline_at: datetime | None = None
 
     def __post_init__(self) -> None:
         base, most = _is_delay(self.base_delay_s), _is_delay(self.max_delay_s)
@@ -67,6 +79,9 @@ class RetryPolicy:
                 ("max_delay_s", f"must not be below base_delay_s, and at most {MAX_DELAY_S}",
                  most and (not base or self.max_delay_s >= self.base_delay_s)),
                 ("retry_on", "must be reason codes in snake_case, or None", _are_codes(self.retry_on)),
+                ("deadline_s", "must be a number of seconds above 0", _is_span(self.deadline_s)),
+                ("deadline_at", "must be a moment with a time zone, and not be said beside deadline_s",
+                 self.deadline_at is None or (self.deadline_s is None and _is_moment(self.deadline_at))),
             )
             if not right
         ]

@@ -10,7 +10,7 @@ from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.outcomes import Failed
-from jobs.services import beats, runners
+from jobs.services import beats, costs, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
 
@@ -22,9 +22,10 @@ class Extend(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8)."""
-        body = parsing.body(request, ("checkpoint", "progress", "diagnostic", "consumed"), optional=True)
+        body = parsing.body(request, ("checkpoint", "progress", "diagnostic", "consumed", "cost_usd"), optional=True)
         stage = fields.entry(body, "progress")
         parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
+        costs.reported(caller(request).key, name, body.get("cost_usd"))
         with parsing.beneath("checkpoint"):
             beat = beats.extend(caller(request).key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
                                 diagnostic=fields.entry(body, "diagnostic"),
@@ -39,7 +40,8 @@ class Complete(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""
-        body = parsing.body(request, ("artifact",), optional=True)
+        body = parsing.body(request, ("artifact", "cost_usd"), optional=True)
+        costs.reported(caller(request).key, name, body.get("cost_usd"), last=True)
         with parsing.beneath("artifact"):
             end = handed_in.complete(caller(request).key, name, body.get("artifact"))
         failpoints.at("api.settled")
@@ -53,9 +55,10 @@ class Fail(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Report a failure by its stable code (C14 to C17)."""
-        body = parsing.body(request, ("reason_code", "message", "retryable", "diagnostic"))
+        body = parsing.body(request, ("reason_code", "message", "retryable", "diagnostic", "cost_usd"))
         outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                          fields.boolean(body, "retryable", True))
+        outcome = costs.failing(caller(request).key, name, body.get("cost_usd"), outcome)
         end = runners.fail(caller(request).key, name, outcome, fields.entry(body, "diagnostic"))
         return answer(shapes.settled(end))
 

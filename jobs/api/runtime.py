@@ -11,7 +11,8 @@ from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.security import caller
 from jobs.api.views import View, answer
-from jobs.services import commands, runners
+from jobs.money import shown
+from jobs.services import commands, costs, runners
 from jobs.services.keys import Permission
 
 
@@ -32,6 +33,8 @@ class Claim(View):
         ids = [job.id for job in batch.jobs]
         names = selectors.external_ids(ids) if ids else {}
         unread = commands.unread(ids, limit=commands.AT_ONCE) if ids else {}
-        told = [{**shapes.assignment(job, names, unread.get(job.id, ())), **credentials.get(job.fence, {})}
+        money = costs.left(ids)
+        told = [{**shapes.assignment(job, names, unread.get(job.id, ())), **credentials.get(job.fence, {}),
+                 "cost_left_usd": shown(money.get(job.id))}
                 for job in batch.jobs]
         return answer({"assignments": told, "again": batch.again})

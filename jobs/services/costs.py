@@ -53,7 +53,7 @@ def reported(key: Key, name: str, value: Any, *, last: bool = False) -> None:
     """
     if value is None:
         return
-    total, held = amount(value, "cost_usd"), selectors.assignment(key.pk, name)
+    total, held = amount(value, "cost_usd", code="invalid_cost_usd"), selectors.assignment(key.pk, name)
     try:
         cost = report(held.job_id, held.id, total)
     except StaleFence:
@@ -73,7 +73,7 @@ def failing(key: Key, name: str, value: Any, said: Failed) -> Failed:
     """
     if value is None:
         return said
-    total, held = amount(value, "cost_usd"), selectors.assignment(key.pk, name)
+    total, held = amount(value, "cost_usd", code="invalid_cost_usd"), selectors.assignment(key.pk, name)
     spent = Failed(BudgetExhausted.code, said.message, retryable=False)
     try:
         return spent if report(held.job_id, held.id, total).over else said

@@ -101,8 +101,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, RetryPolicy):
-        return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
+        said = {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
                 "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}
+        ends = {"deadline_s": value.deadline_s, "deadline_at": clock.jsonable(value.deadline_at)}
+        return said | {name: end for name, end in ends.items() if end is not None}
     return value
 
 
@@ -137,8 +139,9 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "target_id": None, "generation": None, "held": None,
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
         "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
-        "max_cost_usd": None if options.max_cost_usd is None else amount(options.max_cost_usd, "max_cost_usd"),
-        **_retry(definition, options), **_times(options)}
+        "max_cost_usd": None if options.max_cost_usd is None else amount(options.max_cost_usd, "max_cost_usd",
+                                                                         code="invalid_max_cost_usd"),
+        **_retry(definition, request), **_times(options), **_deadline(definition, options)}
     if options.target is not None:
         words.target(options.target)
     else:
@@ -189,14 +192,20 @@ def _priority(asked: Any, own: int) -> int:
     return value
 
 
-def _retry(definition: Definition, options: Options) -> dict[str, Any]:
+def _policy(definition: Definition, options: Options) -> RetryPolicy | None:
     """The effective policy: the request's, else the definition's, else the site's (E4)."""
+    found = next((p for p in (options.retry, definition.retry) if p is not SITE), conf().RETRY)
+    return found if isinstance(found, RetryPolicy) else None
+
+
+def _retry(definition: Definition, request: Request) -> dict[str, Any]:
+    options = request.options
     if not (options.retry is SITE or options.retry is None or isinstance(options.retry, RetryPolicy)):
         raise Invalid("must be a retry policy or null", field="retry", code="invalid_retry_policy")
-    policy = next((p for p in (options.retry, definition.retry) if p is not SITE), conf().RETRY)
+    policy = _policy(definition, options)
     keeps = definition.dead_letter if definition.dead_letter is not None else policy is not None
     timing = policy or conf().RETRY or RetryPolicy()
-    return {"max_attempts": policy.max_attempts if policy else None, "base_delay_ms": int(timing.base_delay_s * MS),
+    return {"max_attempts": _attempts(definition, request, policy), "base_delay_ms": int(timing.base_delay_s * MS),
             "max_delay_ms": int(timing.max_delay_s * MS), "retry_on": timing.retry_on if policy else None,
             "dead_letter": keeps}
 
@@ -204,11 +213,34 @@ def _retry(definition: Definition, options: Options) -> dict[str, Any]:
 def _times(options: Options) -> dict[str, Any]:
     if options.delay_s is not None and options.available_at is not None:
         raise Invalid("Say delay_s or available_at, not both.", field="delay_s", code="invalid_availability")
+    return {"after_us": words.delay_us(options.delay_s),
+            "at_us": clock.micros(words.moment(options.available_at, "available_at"))}
+
+
+def _attempts(definition: Definition, request: Request, policy: RetryPolicy | None) -> int | None:
+    """At most the definition's cap: refused where the request itself asks for more, cut where it does not (C13)."""
+    if policy is None:
+        return None
+    most = definition.max_attempts_cap
+    if most is None or policy.max_attempts <= most:
+        return policy.max_attempts
+    if policy is request.options.retry and not request.clamps:
+        raise Invalid(f"must be at most {most} for {definition.name}", field="retry.max_attempts",
+                      code="retry_policy_exceeds_cap")
+    return most
+
+
+def _deadline(definition: Definition, options: Options) -> dict[str, Any]:
+    """The job's own deadline, else its policy's (C15)."""
     if options.deadline_s is not None and options.deadline_at is not None:
         raise Invalid("Say deadline_s or deadline_at, not both.", field="deadline_s", code="invalid_deadline")
-    return {"after_us": words.delay_us(options.delay_s),
-            "at_us": clock.micros(words.moment(options.available_at, "available_at")),
-            "deadline_ms": words.deadline_ms(options.deadline_s),
+    policy = _policy(definition, options)
+    if options.deadline_s is None and options.deadline_at is None and policy is not None:
+        return words.policy_deadline(policy)
+    asked = options.retry
+    if isinstance(asked, RetryPolicy) and (asked.deadline_s is not None or asked.deadline_at is not None):
+        raise Invalid("The request and its retry policy say a deadline each.", field="retry", code="invalid_deadline")
+    return {"deadline_ms": words.deadline_ms(options.deadline_s),
             "deadline_at": words.deadline_at(options.deadline_at)}
 
 

@@ -16,6 +16,7 @@ from jobs.errors import Invalid, RevisionMismatch
 from jobs.models import Limits, Tenant, Workspace
 from jobs.money import amount
 from jobs.retry import MAX_ATTEMPTS
+from jobs.services import tenancy
 from jobs.services.recovery import Repair
 from jobs.store import admission, due
 from jobs.store.sql import durable, joining
@@ -64,6 +65,18 @@ def set_limits(workspace: Workspace, tenant: Tenant | None = None, /, *, revisio
                                            tenant and tenant.pk, by, limits), robust=True)
     transaction.on_commit(lambda: _follow(workspace.pk), robust=True)
     return row
+
+
+def set_for(workspace: Workspace, subject: str | None, **said: Any) -> Limits:
+    """The same for a tenant by its subject, who is made with them; None: the workspace's. A refusal leaves nothing.
+
+    Raises TenantDeleting too.
+    """
+    with joining(savepoint=True):
+        tenant = None if subject is None else tenancy.tenant(workspace, subject, make=True)
+        if tenant is not None and tenant.deleting_at is not None:
+            raise tenancy.TenantDeleting(field="tenant_subject")
+        return set_limits(workspace, tenant, **said)
 
 
 def of(workspace: Workspace, tenant: Tenant | None) -> Limits:
@@ -136,7 +149,7 @@ def check(name: str, value: Any, *, of_tenant: bool = False) -> Any:
             raise Invalid(f"must be one of {', '.join(SCOPES)}, or null", field=name, code="invalid_limit")
         return value
     if name == "max_cost_usd_cap":
-        value = amount(value, name, "invalid_limit")
+        value = amount(value, name, code="invalid_limit")
     else:
         least, most = _BOUNDS[name]
         if type(value) is not int or not least <= value <= most:

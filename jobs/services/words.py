@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from jobs import clock
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
+from jobs.retry import RetryPolicy
 from jobs.services import tenancy
 from jobs.states import SingletonMode
 from jobs.store import lookup
@@ -194,6 +195,20 @@ def deadline_at(value: datetime | None) -> datetime | None:
         raise Invalid(f"must lie ahead, by at most {conf().MAX_DEADLINE_S} seconds", field="deadline_at",
                       code="invalid_deadline")
     return at
+
+
+def policy_deadline(policy: RetryPolicy) -> dict[str, Any]:
+    """The deadline of a retry policy: beyond the site's longest it exceeds a cap, past it is none (C18)."""
+    most, ahead = conf().MAX_DEADLINE_S, policy.deadline_s
+    if policy.deadline_at is not None:
+        ahead = (policy.deadline_at - clock.now()).total_seconds()
+        if ahead <= 0:
+            raise Invalid("must lie ahead", field="retry.deadline_at", code="invalid_retry_policy")
+    if ahead is not None and ahead > most:
+        raise Invalid(f"must be at most {most} seconds ahead", code="retry_policy_exceeds_cap",
+                      field="retry.deadline_s" if policy.deadline_at is None else "retry.deadline_at")
+    return {"deadline_ms": None if policy.deadline_s is None else max(1, int(policy.deadline_s * 1000)),
+            "deadline_at": policy.deadline_at}
 
 
 def span_ms(value: float | None, field: str) -> int | None:
