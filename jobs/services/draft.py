@@ -15,7 +15,6 @@ from jobs import clock, codecs
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, Refused
 from jobs.ids import uuid7
-from jobs.money import amount
 from jobs.receipts import body_text
 from jobs.registry import SITE, Definition
 from jobs.retry import RetryPolicy
@@ -139,8 +138,7 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "target_id": None, "generation": None, "held": None,
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
         "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
-        "max_cost_usd": None if options.max_cost_usd is None else amount(options.max_cost_usd, "max_cost_usd",
-                                                                         code="invalid_max_cost_usd"),
+        "max_cost_usd": words.max_cost_usd(options.max_cost_usd),
         **_retry(definition, request), **_times(options), **_deadline(definition, options)}
     if options.target is not None:
         words.target(options.target)

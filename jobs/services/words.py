@@ -11,11 +11,13 @@ import re
 import uuid
 from collections.abc import Collection
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from jobs import clock
 from jobs.conf import conf, registry
 from jobs.errors import Invalid, JobNotFound, NotFound, StaleFence
+from jobs.money import amount
 from jobs.retry import RetryPolicy
 from jobs.services import tenancy
 from jobs.states import SingletonMode
@@ -209,6 +211,16 @@ def policy_deadline(policy: RetryPolicy) -> dict[str, Any]:
                       field="retry.deadline_s" if policy.deadline_at is None else "retry.deadline_at")
     return {"deadline_ms": None if policy.deadline_s is None else max(1, int(policy.deadline_s * 1000)),
             "deadline_at": policy.deadline_at}
+
+
+def max_cost_usd(value: Any) -> Decimal | None:
+    """The most that a job may cost (C12)."""
+    return None if value is None else amount(value, "max_cost_usd", code="invalid_max_cost_usd")
+
+
+def cost_usd(value: Any) -> Decimal:
+    """What an attempt has cost (C12)."""
+    return amount(value, "cost_usd", code="invalid_cost_usd")
 
 
 def span_ms(value: float | None, field: str) -> int | None:

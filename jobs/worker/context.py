@@ -11,11 +11,10 @@ from jobs import clock, codecs
 from jobs.conf import conf
 from jobs.diagnostics import Snapshot, snapshot
 from jobs.errors import Invalid, JobError
-from jobs.money import amount
 from jobs.outcomes import Failed
 from jobs.redaction import masked
 from jobs.registry import Definition
-from jobs.services import commands, costs, overtime, progress
+from jobs.services import commands, costs, overtime, progress, words
 from jobs.services.assignments import Claimed
 from jobs.services.commands import Command
 from jobs.worker import tenants
@@ -279,7 +278,7 @@ class Run:
         A number or a decimal text; commits by itself. Raises JobError budget_exhausted, which is never retried, once
         the job has cost more than it may over all its attempts; StaleFence where the claim is gone; Invalid.
         """
-        more = amount(usd, "cost_usd", code="invalid_cost_usd")
+        more = words.cost_usd(usd)
         with _counting:
             self._cost += more
             total = self._cost
