@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +25,7 @@ from jobs.definition import MAX_SPAN_S, Span
 from jobs.errors import Invalid
 from jobs.leases import heartbeat_s
 from jobs.registry import Definition, Registry, load
-from jobs.retry import RetryPolicy
+from jobs.retry import MAX_ATTEMPTS, RetryPolicy
 from jobs.routing import SYSTEM, UNROUTED, Rule
 
 MAX_SLOTS = 1_000
@@ -35,8 +36,9 @@ LEAST_TOKEN = 16
 class Conf:
     """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims.
 
-    `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries. `CANCELED_WITH_ONE_L` is the spelling of
-    the agents' endpoints alone (E1).
+    `PLATFORM_LIMITS` says by their names the most that may be set of limits; its ceilings, retry budget and caps of
+    requests hold too where nobody has set one (C36, C37). `RETENTION_S` None keeps ended jobs for ever, `RETRY` None
+    never retries. `CANCELED_WITH_ONE_L` is the spelling of the agents' endpoints alone (E1).
     """
 
     DEFINITIONS: tuple[str, ...] = ()
@@ -56,6 +58,9 @@ class Conf:
     LISTEN_DSN: str | None = None
     MAX_DEADLINE_S: int = 7 * 86_400
     MIN_BASE_DELAY_S: float = 1.0
+    MAX_ATTEMPTS: int = MAX_ATTEMPTS
+    PLATFORM_LIMITS: dict[str, Any] = field(default_factory=dict)
+    RETRY_WINDOW_S: int = 3600
     FAILPOINTS: str = ""
     MIDDLEWARE: tuple[str, ...] = ()
     PUBLISH_S: float = 10.0
@@ -93,6 +98,7 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 }
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
+    "MAX_ATTEMPTS": (1, MAX_ATTEMPTS), "RETRY_WINDOW_S": (1, 366 * 86_400),
     "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
     "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6)}
@@ -126,6 +132,7 @@ def value_faults(given: dict[str, Any]) -> list[str]:
              if isinstance(rule, (Rule, dict))]
     if SYSTEM in [*rules, given.get("UNKNOWN_AGENT_GROUP")]:
         faults.append(f"The worker group {SYSTEM!r} is reserved for the house's own jobs: route to another.")
+    faults += _platform_faults(given.get("PLATFORM_LIMITS", {}))
     queues = given.get("QUEUES", {"": 1})
     if not (isinstance(queues, dict) and queues and all(
             isinstance(name, str) and isinstance(weight, int) and _is_number(weight, 1, 1_000)
@@ -163,6 +170,27 @@ def _site_faults(said: Any, policy: Policy) -> list[str]:
     except Invalid as error:
         return [f"JOBS['CALLBACK'][{error.field!r}] {error.message}."]
     return []
+
+
+# The limits that a platform may bound (C37); the words of `services.limits`.
+PLATFORM_NAMES = frozenset({
+    "tenant_concurrency", "exclusive_group_max", "tenant_ceiling", "workspace_ceiling", "max_attempts_cap",
+    "retry_budget", "retry_budget_window_s", "claim_max_wait_s", "release_max_delay_s", "max_cost_usd_cap"})
+
+
+def _platform_faults(said: Any) -> list[str]:
+    if not isinstance(said, dict):
+        return [f"JOBS['PLATFORM_LIMITS'] is {said!r}, and must give limits by their names."]
+    faults = []
+    for name, value in said.items():
+        if name not in PLATFORM_NAMES:
+            near = difflib.get_close_matches(str(name), PLATFORM_NAMES, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(PLATFORM_NAMES))}."
+            faults.append(f"JOBS['PLATFORM_LIMITS'] names {name!r}, and there is no such limit: {hint}")
+        elif not (type(value) is int or (isinstance(value, Decimal) and name == "max_cost_usd_cap")) or value < 0:
+            faults.append(f"JOBS['PLATFORM_LIMITS'][{name!r}] is {value!r}, and must be a whole number, or of "
+                          "max_cost_usd_cap a Decimal.")
+    return faults
 
 
 def _is_number(value: Any, low: float, high: float) -> bool:

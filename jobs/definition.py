@@ -21,7 +21,7 @@ from jobs.callbacks import DELIVERY_TYPE, EVENTS, TERMINAL_EVENTS
 from jobs.codecs import MAX_INTEGER, MAX_PAYLOAD_BYTES, printable
 from jobs.errors import Invalid
 from jobs.leases import DEFAULT_LEASE_S
-from jobs.retry import RetryPolicy
+from jobs.retry import MAX_ATTEMPTS, RetryPolicy
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.schemas import Codec, Fault, Fields
 from jobs.signatures import signature
@@ -107,7 +107,8 @@ class Definition:
 
     Raises Invalid invalid_definition with every fault at once (B6). Where SITE or None stands for a span, the site's
     default holds; `timeout_s="lease"` is the lease less a second (A44), `max_duration_s="lease"` the lease and a minute
-    (A46); `retry=None` means never retried, `retention=None` kept for ever. `publish(job, artifact, commit)`
+    (A46); `retry=None` means never retried, `retention=None` kept for ever; a request may ask for at most
+    `max_attempts_cap` attempts (C13). `publish(job, artifact, commit)`
     is the freshness gate (B33), `subject(input)` the short text that lists show (B40), `on_ended(ended)` is told of
     each end at least once (B34). `credential="owner"` runs under the tenant's owner, whose secret a runner over HTTP is
     given only with `share_credential` (E10). `atomic`: what the handler writes commits together with its completion or
@@ -137,6 +138,7 @@ class Definition:
     lapse_counts: bool = True
     max_lapses: int = 10
     max_claims: int | None = None
+    max_attempts_cap: int | None = None
     dead_letter: bool | None = None
     lease_s: float | Span | None = None
     timeout_s: float | Span | ByLease | None = None
@@ -279,6 +281,8 @@ def _limits(d: Definition) -> Iterator[Check]:
         yield name, _is_count(getattr(d, name), MAX_PAYLOAD_BYTES), f"must be a whole number up to {MAX_PAYLOAD_BYTES}"
     yield "max_ai_credits", _is_count(d.max_ai_credits), "must be a whole number from 1"
     yield "max_lapses", _is_count(d.max_lapses, 1_000), "must be a whole number from 1 to 1000"
+    yield ("max_attempts_cap", d.max_attempts_cap is None or _is_count(d.max_attempts_cap, MAX_ATTEMPTS),
+           f"must be None or from 1 to {MAX_ATTEMPTS}")
     yield "max_claims", d.max_claims is None or _is_count(d.max_claims, 10_000), "must be None or from 1 to 10000"
     yield "priority", type(d.priority) is int and -100 <= d.priority <= 100, "must be a whole number from -100 to 100"
 

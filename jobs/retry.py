@@ -16,6 +16,8 @@ TERMINAL_CODES = frozenset({
     "budget_exhausted", "secret_in_diff", "duration_exceeded", "invalid_persisted_input", "no_handler",
 })
 TERMINAL_SUFFIX = "_refused"
+# Nobody may ask for more; a site may allow less by JOBS["MAX_ATTEMPTS"].
+MAX_ATTEMPTS = 1_000
 MAX_RELEASES = 100
 MAX_INTERRUPTIONS = 100
 SECOND = 1_000_000
@@ -35,6 +37,15 @@ def _is_delay(value: object) -> bool:
     return type(value) in (int, float) and MIN_DELAY_S <= value <= MAX_DELAY_S  # type: ignore[operator]
 
 
+def _is_span(value: object) -> bool:
+    # One beyond a site's longest is another refusal than one that is none.
+    return value is None or (type(value) in (int, float) and 0 < value <= 1e12)  # type: ignore[operator]
+
+
+def _is_moment(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None and 1970 <= value.year < 2200
+
+
 def _are_codes(value: object) -> bool:
     return value is None or (isinstance(value, tuple)
                              and all(isinstance(code, str) and _CODE.fullmatch(code) for code in value))
@@ -44,13 +55,16 @@ def _are_codes(value: object) -> bool:
 class RetryPolicy:
     """How often and after which wait a failed job runs again; delays in seconds (C13, E4).
 
-    `retry_on` lists the reason codes that may be retried; None means every retryable failure.
+    `retry_on` lists the reason codes that may be retried; None means every retryable failure. After `deadline_s` from a
+    chain's first start, or from `deadline_at` on, nothing is tried again; not both (C15, C21).
     """
 
     max_attempts: int = 5
     base_delay_s: float = 5.0
     max_delay_s: float = 300.0
     retry_on: tuple[str, ...] | None = None
+    deadline_s: float | None = None
+    deadline_at: datetime | None = None
 
     def __post_init__(self) -> None:
         base, most = _is_delay(self.base_delay_s), _is_delay(self.max_delay_s)
@@ -65,6 +79,9 @@ class RetryPolicy:
                 ("max_delay_s", f"must not be below base_delay_s, and at most {MAX_DELAY_S}",
                  most and (not base or self.max_delay_s >= self.base_delay_s)),
                 ("retry_on", "must be reason codes in snake_case, or None", _are_codes(self.retry_on)),
+                ("deadline_s", "must be a number of seconds above 0", _is_span(self.deadline_s)),
+                ("deadline_at", "must be a moment with a time zone, and not be said beside deadline_s",
+                 self.deadline_at is None or (self.deadline_s is None and _is_moment(self.deadline_at))),
             )
             if not right
         ]
@@ -87,6 +104,8 @@ class Budget:
     lapse_counts: bool
     max_lapses: int
     deadline_at: datetime | None
+    # The tenant has no restart left in its window (C20).
+    broke: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +148,12 @@ def _again_or_late(budget: Budget, after_us: int, now: datetime, failure: bool) 
     return Again(after_us, failure)
 
 
+def _restart(budget: Budget, after_us: int, now: datetime, failure: bool) -> Decision:
+    """Another attempt after a failure or a lapse: it spends the tenant's retry budget (C20)."""
+    decision = _again_or_late(budget, after_us, now, failure)
+    return Over("retry_budget_exhausted", failure) if budget.broke and isinstance(decision, Again) else decision
+
+
 def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jitter: float) -> Decision:
     """What a reported failure means (C13 to C21, E4)."""
     n = budget.failures + 1
@@ -138,7 +163,7 @@ def after_failure(budget: Budget, code: str, retryable: bool, now: datetime, jit
         return Over("retry_not_allowed")
     if n >= budget.max_attempts:
         return Over("attempts_exhausted")
-    return _again_or_late(budget, backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter), now, True)
+    return _restart(budget, backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter), now, True)
 
 
 def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
@@ -154,7 +179,7 @@ def after_lapse(budget: Budget, now: datetime, jitter: float) -> Decision:
         return Over("attempts_exhausted", True)
     n = max(budget.failures + counts, lapses - 1)
     after = 0 if lapses == 1 else backoff_us(n, budget.base_delay_us, budget.max_delay_us, jitter)
-    return _again_or_late(budget, after, now, counts)
+    return _restart(budget, after, now, counts)
 
 
 def after_release(budget: Budget, after_us: int, now: datetime) -> Again:

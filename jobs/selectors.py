@@ -18,6 +18,7 @@ from django.db import OperationalError, connections, transaction
 from django.db.models import Q, QuerySet
 
 from jobs.clock import Now
+from jobs.conf import conf
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.leases import Bounds, Overtime
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Tenant
@@ -326,11 +327,13 @@ def subjects(tenant_ids: Collection[int]) -> dict[int, str | None]:
 
 
 def limit(name: str, workspace_id: int, tenant_id: int | None) -> Any:
-    """One limit: the tenant's own word, else its workspace's, else None (C36, C37)."""
+    """One limit: the tenant's own word, else its workspace's, at most the platform's; else None (C36, C37)."""
     found = dict(Limits.objects.filter(Q(tenant_id=tenant_id) | Q(tenant_id=None), workspace_id=workspace_id)
                  .values_list("tenant_id", name))
     own = found.get(tenant_id)
-    return own if own is not None else found.get(None)
+    said = own if own is not None else found.get(None)
+    most = conf().PLATFORM_LIMITS.get(name)
+    return said if said is None or most is None else min(said, most)
 
 
 # --- followers -----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from jobs.admin.base import JobsAdmin
 from jobs.admin.filters import OutcomeFilter
 from jobs.models import Attempt, AttemptCap, AttemptLog
 from jobs.models.permissions import Permission
+from jobs.money import shown
 
 
 class AttemptLogInline(admin.StackedInline):
@@ -54,7 +55,7 @@ class AttemptAdmin(JobsAdmin):
     search_help_text = f"The attempts of jobs. {finding.HELP} Or the id of an attempt."
     fieldsets = (
         (None, {"fields": ("id", "shown_job", "number", "chain", "shown_outcome", "reason_code", "retryable",
-                           "shown_message")}),
+                           "shown_cost", "shown_message")}),
         ("Holder", {"fields": ("worker", "key", "owner_binding", "caps")}),
         ("When", {"fields": ("leased_at", "started_at", "lease_until", "ended_at")}))
 
@@ -87,6 +88,11 @@ class AttemptAdmin(JobsAdmin):
     def shown_message(self, attempt: Attempt) -> Any:
         """The error's text."""
         return showing.lines(attempt.message) if attempt.message else showing.NOTHING
+
+    @admin.display(description="cost (US$)")
+    def shown_cost(self, attempt: Attempt) -> str | None:
+        """By its holder's word."""
+        return shown(attempt.cost_usd)
 
     @admin.display(description="counts under")
     def caps(self, attempt: Attempt) -> Any:

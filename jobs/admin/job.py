@@ -26,6 +26,7 @@ from jobs.conf import registry
 from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Receipt
 from jobs.models.permissions import Permission
+from jobs.money import shown
 from jobs.services import cancellation, erasure, explain, stages
 from jobs.states import HELD, State
 
@@ -192,7 +193,8 @@ class JobAdmin(AnsweringAdmin):
             ("When", {"fields": ("created_at", "available_at", "started_at", "chain_started_at", "deadline_at",
                                  "ended_at", "cancelled_at")}),
             ("Policy", {"fields": ("max_attempts", "delays", "retry_on", "lapse_counts", "max_lapses", "max_claims",
-                                   "dead_letter", "lease", "timeout", "max_duration", "strict_lease", "credential")}),
+                                   "dead_letter", "lease", "timeout", "max_duration", "strict_lease", "credential",
+                                   "shown_cost")}),
             ("Counters", {"fields": ("chain", "counters", "abort_reason", "gate", "revision", "number"),
                           "classes": ("collapse",)})]
         if self.may(request, Permission.VIEW_PAYLOAD):
@@ -234,6 +236,11 @@ class JobAdmin(AnsweringAdmin):
     def delays(self, job: Job) -> str:
         """From, doubling to."""
         return f"{showing.milliseconds(job.base_delay_ms)} to {showing.milliseconds(job.max_delay_ms)}"
+
+    @admin.display(description="cost, and the most")
+    def shown_cost(self, job: Job) -> str:
+        """What its attempts have reported, in US dollars, and what it may cost."""
+        return f"{shown(job.cost_usd) or 'nothing said'}, {shown(job.max_cost_usd) or 'no maximum'}"
 
     @admin.display(description="lease")
     def lease(self, job: Job) -> str:

@@ -18,11 +18,11 @@ from jobs.api.views import View, answer
 from jobs.live.room import Looked
 from jobs.models import Key
 from jobs.outcomes import Failed
-from jobs.services import beats, claiming, runners
+from jobs.services import beats, claiming, costs, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
 
-REPORTS = ("checkpoint", "progress", "diagnostic", "consumed")
+REPORTS = ("checkpoint", "progress", "diagnostic", "consumed", "cost_usd")
 
 
 class Waits(NamedTuple):
@@ -93,6 +93,7 @@ def beat(key: Key, name: str, body: dict[str, Any], known: Sequence[str]) -> bea
     parsing.refuse_unknown(body, known)
     stage = fields.entry(body, "progress")
     parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
+    costs.reported(key, name, body.get("cost_usd"))
     with parsing.beneath("checkpoint"):
         return beats.extend(key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
                             diagnostic=fields.entry(body, "diagnostic"), consumed=fields.texts(body, "consumed") or ())
@@ -105,7 +106,8 @@ class Complete(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""
-        body = parsing.body(request, ("artifact",), optional=True)
+        body = parsing.body(request, ("artifact", "cost_usd"), optional=True)
+        costs.reported(caller(request).key, name, body.get("cost_usd"), last=True)
         with parsing.beneath("artifact"):
             end = handed_in.complete(caller(request).key, name, body.get("artifact"))
         failpoints.at("api.settled")
@@ -119,16 +121,17 @@ class Fail(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Report a failure by its stable code (C14 to C17)."""
-        outcome, diagnostic = failure(parsing.free_body(request))
-        return answer(shapes.settled(runners.fail(caller(request).key, name, outcome, diagnostic)))
+        key = caller(request).key
+        outcome, diagnostic = failure(key, name, parsing.free_body(request))
+        return answer(shapes.settled(runners.fail(key, name, outcome, diagnostic)))
 
 
-def failure(body: dict[str, Any]) -> tuple[Failed, dict[str, Any] | None]:
-    """A failure as a body says it, and its diagnostic."""
-    parsing.refuse_unknown(body, ("reason_code", "message", "retryable", "diagnostic"))
+def failure(key: Key, name: str, body: dict[str, Any]) -> tuple[Failed, dict[str, Any] | None]:
+    """A failure as a body says it, with what it has cost, and its diagnostic."""
+    parsing.refuse_unknown(body, ("reason_code", "message", "retryable", "diagnostic", "cost_usd"))
     outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                      fields.boolean(body, "retryable", True))
-    return outcome, fields.entry(body, "diagnostic")
+    return costs.failing(key, name, body.get("cost_usd"), outcome), fields.entry(body, "diagnostic")
 
 
 class Cancelled(View):

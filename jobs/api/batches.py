@@ -21,7 +21,7 @@ from jobs.errors import Invalid, JobsError
 from jobs.models import Key
 from jobs.outcomes import Outcome
 from jobs.selectors import Assignment
-from jobs.services import beats, runners
+from jobs.services import beats, costs, runners
 from jobs.services.keys import Permission
 from jobs.services.runners import Settled
 from jobs.worker import handed_in
@@ -89,13 +89,14 @@ def _outcome(key: Key, held: Assignment, item: Item) -> Outcome | Settled:
     if verb not in OUTCOMES:
         raise Invalid(f"must be one of {', '.join(OUTCOMES)}", field="outcome", code="invalid_outcome")
     if verb == "complete":
-        parsing.refuse_unknown(item, ("artifact",))
+        parsing.refuse_unknown(item, ("artifact", "cost_usd"))
+        costs.reported(key, held.id, item.get("cost_usd"), last=True)
         with parsing.beneath("artifact"):
             if handed_in.publishes(held):
                 return handed_in.hand_in(key, held, item.get("artifact"))
             return runners.completed(held, item.get("artifact"))
     if verb == "fail":
-        return runners.failing(held, *assignments.failure(item))
+        return runners.failing(held, *assignments.failure(key, held.id, item))
     if verb == "release":
         return runners.releasing(held, *assignments.until(item))
     parsing.refuse_unknown(item, ())

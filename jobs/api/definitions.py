@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from jobs.api import parsing
 from jobs.api.security import caller
 from jobs.api.views import View, answer
+from jobs.clock import jsonable
 from jobs.conf import conf, registry
 from jobs.definition import SITE, Definition, Span
 from jobs.errors import NotFound
@@ -51,7 +52,8 @@ def definition(d: Definition, origin: str) -> dict[str, Any]:
             "max_input_bytes": d.max_input_bytes, "max_artifact_bytes": d.max_artifact_bytes,
             "max_ai_credits": d.max_ai_credits, "lease_s": _span(d.lease_s, conf().LEASE_S),
             "timeout_s": _span(d.timeout_s, conf().TIMEOUT_S), "max_duration_s": _span(d.max_duration_s, None),
-            "duration_scope": d.duration_scope, "max_lapses": d.max_lapses, "max_claims": d.max_claims},
+            "duration_scope": d.duration_scope, "max_lapses": d.max_lapses, "max_claims": d.max_claims,
+            "max_attempts_cap": d.max_attempts_cap},
         "retry": _policy(conf().RETRY if d.retry is SITE else d.retry),
         "input_schema": _schema(d.input), "artifact_schema": _schema(d.artifact),
     }
@@ -70,7 +72,8 @@ def _policy(policy: Any) -> dict[str, Any] | None:
     if not isinstance(policy, RetryPolicy):
         return None
     return {"max_attempts": policy.max_attempts, "base_delay_s": policy.base_delay_s,
-            "max_delay_s": policy.max_delay_s, "retry_on": None if policy.retry_on is None else list(policy.retry_on)}
+            "max_delay_s": policy.max_delay_s, "retry_on": None if policy.retry_on is None else list(policy.retry_on),
+            "deadline_s": policy.deadline_s, "deadline_at": jsonable(policy.deadline_at)}
 
 
 @lru_cache(maxsize=1024)

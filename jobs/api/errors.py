@@ -35,6 +35,7 @@ BY_CODE = {
     "job_locked": 503,
     "needs_asgi": 501,
     "not_stored": 503,
+    "precondition_required": 428,
     "queue_saturated": 429,
     "rate_limited": 429,
     "request_id_reused": 422,
@@ -62,7 +63,7 @@ TITLES = {
     406: "This form of answer is not available.", 409: "The thing is in a state that does not allow this.",
     412: "The thing has moved on since it was read.", 413: "This is too large.",
     415: "Only application/json in UTF-8 is read here.", 422: "The request cannot be followed.",
-    429: "Too much for now.", 500: "Something went wrong on our side.",
+    428: "Say by If-Match what you have read.", 429: "Too much for now.", 500: "Something went wrong on our side.",
     501: "This server cannot do this.", 503: "The service cannot answer this for now.",
 }
 

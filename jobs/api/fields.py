@@ -6,6 +6,8 @@ What a field may say about a job is checked by the services; here a string is a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -18,13 +20,13 @@ from jobs.conf import conf
 from jobs.errors import Invalid
 from jobs.registry import SITE
 from jobs.retry import RetryPolicy
+from jobs.services.limits import PUBLIC
 
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})")
 _REASON_CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _POLICY = tuple(f.name for f in fields(RetryPolicy))
-MAX_ATTEMPTS = 1_000
 MAX_CODES = 64
 MAX_LIST = 100
 
@@ -144,8 +146,9 @@ def retry(value: dict[str, Any]) -> Any:
     if policy.base_delay_s < conf().MIN_BASE_DELAY_S:
         raise Invalid(f"must be at least {conf().MIN_BASE_DELAY_S:g} seconds", field="retry.base_delay_s",
                       code="invalid_retry_policy")
-    if policy.max_attempts > MAX_ATTEMPTS:
-        raise Invalid(f"must be at most {MAX_ATTEMPTS}", field="retry.max_attempts", code="retry_policy_exceeds_cap")
+    if policy.max_attempts > conf().MAX_ATTEMPTS:
+        raise Invalid(f"must be at most {conf().MAX_ATTEMPTS}", field="retry.max_attempts",
+                      code="retry_policy_exceeds_cap")
     return policy
 
 
@@ -153,6 +156,8 @@ def _over_site(said: dict[str, Any]) -> dict[str, Any]:
     """The fields that are said over the site's; of two delays the one that is not said follows the other."""
     site = conf().RETRY or RetryPolicy()
     given = {name: said.get(name, getattr(site, name)) for name in _POLICY}
+    if said.get("deadline_s") is not None or said.get("deadline_at") is not None:
+        given |= {"deadline_s": said.get("deadline_s"), "deadline_at": _deadline_at(said)}
     base, most = given["base_delay_s"], given["max_delay_s"]
     if type(base) in (int, float) and type(most) in (int, float) and most < base:
         if "max_delay_s" not in said:
@@ -160,6 +165,22 @@ def _over_site(said: dict[str, Any]) -> dict[str, Any]:
         elif "base_delay_s" not in said:
             given["base_delay_s"] = most
     return given
+
+
+def _deadline_at(said: dict[str, Any]) -> datetime | None:
+    with beneath_field("retry."):
+        return moment(said, "deadline_at", "invalid_retry_policy")
+
+
+@contextmanager
+def beneath_field(root: str) -> Iterator[None]:
+    """Refusals name the field with what it stands in."""
+    try:
+        yield
+    except Invalid as error:
+        error.field = f"{root}{error.field}"
+        error.faults = [{**fault, "field": f"{root}{fault['field']}"} for fault in error.faults]
+        raise
 
 
 def _policy(given: dict[str, Any]) -> RetryPolicy:
@@ -170,6 +191,21 @@ def _policy(given: dict[str, Any]) -> RetryPolicy:
     except Invalid as error:
         faults = [{**fault, "field": f"retry.{fault['field']}"} for fault in error.faults]
         raise Invalid(error.message, field=faults[0]["field"], code=error.reason_code, faults=faults) from None
+
+
+def limits(value: dict[str, Any]) -> dict[str, Any]:
+    """Limits by their names or by the names that other systems know (C37). Raises Invalid for one said twice."""
+    said = entry(value, "limits")
+    if said is None:
+        raise Invalid("is missing", field="limits", code="missing_field")
+    ours = {public: name for name, public in PUBLIC.items()}
+    found: dict[str, Any] = {}
+    for name, one in said.items():
+        own = ours.get(name, name)
+        if own in found:
+            raise Invalid("is said twice", field=f"limits.{name}", code="invalid_limit")
+        found[own] = one
+    return found
 
 
 def idempotency_key(request: Request, body: dict[str, Any]) -> Any:

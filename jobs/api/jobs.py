@@ -22,7 +22,7 @@ ENDPOINT = "POST /api/v1/jobs"
 MOST = 500
 # Handed on as they are: intake says what each may be.
 _AS_SENT = ("queue", "priority", "agent", "version", "job_id", "session_key", "singleton", "exclusive_group", "target",
-            "delay_s", "deadline_s", "callback_url", "callback_events")
+            "delay_s", "deadline_s", "max_cost_usd", "callback_url", "callback_events")
 _FIELDS = (*_AS_SENT, "type", "input", "idempotency_key", "available_at", "deadline_at", "retry", "tenant_subject")
 
 

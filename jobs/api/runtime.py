@@ -20,7 +20,8 @@ from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.live.room import Looked
 from jobs.models import Key
-from jobs.services import claiming, commands, keys
+from jobs.money import shown
+from jobs.services import claiming, commands, costs, keys
 from jobs.services.assignments import Claimed
 from jobs.services.claiming import Wish
 from jobs.services.keys import Permission
@@ -94,8 +95,10 @@ def told_of(key: Key, hands: Sequence[Sequence[Claimed]]) -> list[list[dict[str,
     ids = [job.id for job in jobs]
     whose = selectors.whose(ids) if ids else {}
     unread = commands.unread(ids, limit=commands.AT_ONCE) if ids else {}
+    money = costs.left(ids)
     good = {job.fence for job in jobs}
-    return [[{**shapes.assignment(job, whose.get(job.id), unread.get(job.id, ())), **credentials.get(job.fence, {})}
+    return [[{**shapes.assignment(job, whose.get(job.id), unread.get(job.id, ())), **credentials.get(job.fence, {}),
+              "cost_left_usd": shown(money.get(job.id))}
              for job in hand if job.fence in good] for hand in hands]
 
 

@@ -15,6 +15,7 @@ from jobs.conf import registry
 from jobs.leases import heartbeat_s
 from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.models import Command as CommandRow
+from jobs.money import shown
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page, Whose
 from jobs.services import runners, stages
@@ -45,7 +46,8 @@ def summary(job: Job) -> dict[str, Any]:
         "next_attempt_at": jsonable(job.available_at) if waits else None,
         "created_at": jsonable(job.created_at), "started_at": jsonable(job.started_at),
         "ended_at": jsonable(job.ended_at), "cancelled_at": jsonable(job.cancelled_at),
-        "deadline_at": jsonable(job.deadline_at), "progress": stages.latest(job), "revision": job.revision,
+        "deadline_at": jsonable(job.deadline_at), "cost_usd": shown(job.cost_usd),
+        "max_cost_usd": shown(job.max_cost_usd), "progress": stages.latest(job), "revision": job.revision,
     }
 
 
@@ -128,6 +130,7 @@ def attempt(row: Attempt) -> dict[str, Any]:
         "number": row.number, "chain": row.chain, "leased_at": jsonable(row.leased_at),
         "started_at": jsonable(row.started_at), "ended_at": jsonable(row.ended_at), "outcome": row.outcome,
         "reason_code": row.reason_code, "message": row.message, "retryable": row.retryable,
+        "cost_usd": shown(row.cost_usd),
         "result_status": result_status(row.outcome, row.reason_code),
     }
 

@@ -34,6 +34,8 @@ class Attempt(models.Model):
     message = models.TextField(null=True, db_comment="Error text, stripped and cut to 8 KiB")
     retryable = models.BooleanField(null=True)
     answer_hash = models.BinaryField(null=True, db_comment="sha256 of the settling body: a replay or a conflict (E5)")
+    cost_usd = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                   db_comment="What it has cost by its holder's word; null: nothing was said (C12)")
     owner_binding = models.TextField(null=True, db_comment="Token-free description of the credential (E10)")
 
     class Meta:

@@ -86,6 +86,10 @@ class Job(models.Model):
 
     callback_url = models.TextField(null=True, db_comment="Null with events: the site's (A37); emptied by redaction")
     callback_events = models.SmallIntegerField(null=True, db_comment="Which, as bits (`jobs.callbacks`); null: none")
+    max_cost_usd = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                       db_comment="Most that it may cost over all its attempts (C12)")
+    cost_usd = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                   db_comment="What its attempts have reported so far; null: nothing (C12)")
 
     claims = models.IntegerField(default=0, db_comment="Ever, never reset: the fencing number outside (E14.22)")
     chain = models.IntegerField(default=1)

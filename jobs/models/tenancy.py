@@ -59,8 +59,14 @@ class Limits(models.Model):
     tenant_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of a tenant (C10)")
     workspace_ceiling = models.PositiveIntegerField(null=True, db_comment="Most waiting jobs of the workspace (C10)")
     max_attempts_cap = models.PositiveIntegerField(null=True, db_comment="Largest max_attempts a request may ask (C13)")
+    max_cost_usd_cap = models.DecimalField(max_digits=20, decimal_places=9, null=True,
+                                           db_comment="Largest max_cost_usd a request may ask (C12)")
+    retry_budget = models.PositiveIntegerField(
+        null=True, db_comment="Restarts after failures, and requeues, of a tenant in a window (C20)")
+    retry_budget_window_s = models.PositiveIntegerField(null=True, db_comment="Length of that window (C20)")
     claim_max_wait_s = models.PositiveIntegerField(null=True, db_comment="Longest wait of a claim (C31)")
     release_max_delay_s = models.PositiveIntegerField(null=True, db_comment="Longest delay of a release (C32)")
+    revision = models.PositiveIntegerField(db_default=1, db_comment="Rises with each change: the ETag (C36)")
     updated_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -79,7 +85,28 @@ class Limits(models.Model):
             models.CheckConstraint(
                 condition=models.Q(exclusive_group_max=None) | models.Q(exclusive_group_max__gte=1),
                 name="limits_exclusive_group_max_positive"),
+            models.CheckConstraint(
+                condition=models.Q(max_cost_usd_cap=None) | models.Q(max_cost_usd_cap__gte=0),
+                name="limits_max_cost_not_negative"),
+            models.CheckConstraint(
+                condition=models.Q(retry_budget_window_s=None) | models.Q(retry_budget_window_s__gte=1),
+                name="limits_retry_window_positive"),
         ]
 
     def __str__(self) -> str:
         return f"limits of {f'workspace {self.workspace_id}' if self.tenant_id is None else f'tenant {self.tenant_id}'}"
+
+
+class RetryWindow(models.Model):
+    """What a tenant has spent of its retry budget since its window began, with the first restart in it (C20, E4)."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="retry_window")
+    started_at = models.DateTimeField()
+    spent = models.PositiveIntegerField()
+
+    class Meta:
+        db_table = "jobs_retry_window"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"retries of tenant {self.tenant_id}"

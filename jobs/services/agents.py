@@ -38,7 +38,8 @@ def enqueue(agent: str, payload: Any, *, max_attempts: Any = None, sent: dict[st
         raise Invalid("must be a string", field="kind", code="invalid_kind")
     known = _current(kind)
     asked = Options(agent=agent, retry=policy(known, max_attempts), **options)
-    request = Request(kind, payload if known is None else _input(known, payload), asked, {"agent": agent, "body": sent})
+    request = Request(kind, payload if known is None else _input(known, payload), asked, {"agent": agent, "body": sent},
+                      clamps=True)
     return intake.enqueue_many([request], door=door)[0]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from jobs import clock, codecs
@@ -30,9 +31,10 @@ class Options:
     """What a caller may say beside type and input. Spans in seconds, `priority` -100 to 100 (higher first).
 
     `job_id` and `idempotency_key` make a repeat harmless; `target` supersedes older jobs of the same thing;
-    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `singleton` says
-    what becomes of active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14).
-    `callback_url` is told of `callback_events`, out of dispatched, completed, failed and cancelled (E11).
+    `exclusive_group` runs at most N at once where the site sets a limit; `retry=None` means never. `max_cost_usd` is
+    the most that it may cost over all its attempts, by what its holders report (C12). `singleton` says what becomes of
+    active jobs of the same `session_key`: `allow`, `cancel` or `steer`, or `{"key", "mode"}` (A14). `callback_url` is
+    told of `callback_events`, out of dispatched, completed, failed and cancelled (E11).
     """
 
     queue: str | None = None
@@ -50,6 +52,7 @@ class Options:
     deadline_s: float | None = None
     deadline_at: datetime | None = None
     retry: Any = SITE
+    max_cost_usd: Any = None
     callback_url: str | None = None
     callback_events: Any = None
     workspace: str | None = None
@@ -58,12 +61,16 @@ class Options:
 
 @dataclass(slots=True)
 class Request:
-    """One thing to enqueue. `sent` is the request as the caller wrote it, for the fingerprint (E6)."""
+    """One thing to enqueue. `sent` is the request as the caller wrote it, for the fingerprint (E6).
+
+    `clamps`: a retry policy beyond a cap of its tenant is cut to it instead of refused (A19).
+    """
 
     type: str
     input: Any = field(default_factory=dict)
     options: Options = field(default_factory=Options)
     sent: dict[str, Any] | None = None
+    clamps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +100,15 @@ def _plain(value: Any) -> Any:
         return sorted(value, key=str)
     if isinstance(value, SingletonMode):
         return value.value
+    if isinstance(value, Decimal):
+        return str(value)
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, RetryPolicy):
-        return {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
+        said = {"max_attempts": value.max_attempts, "base_delay_s": value.base_delay_s,
                 "max_delay_s": value.max_delay_s, "retry_on": None if value.retry_on is None else list(value.retry_on)}
+        ends = {"deadline_s": value.deadline_s, "deadline_at": clock.jsonable(value.deadline_at)}
+        return said | {name: end for name, end in ends.items() if end is not None}
     return value
 
 
@@ -134,7 +145,8 @@ def row_of(request: Request, spot: Place, door: Door, fingerprint: bytes) -> dic
         "lease_ms": words.span_ms(spans.lease_s, "lease_s"), "timeout_ms": words.span_ms(spans.timeout_s, "timeout_s"),
         "max_duration_ms": words.span_ms(spans.max_duration_s, "max_duration_s"),
         "callback_url": callback_url, "callback_events": callback_events,
-        **_retry(definition, options), **_times(options)}
+        "max_cost_usd": words.max_cost_usd(options.max_cost_usd),
+        **_retry(definition, request), **_times(options), **_deadline(definition, options)}
     if options.target is not None:
         words.target(options.target)
     else:
@@ -185,14 +197,20 @@ def _priority(asked: Any, own: int) -> int:
     return value
 
 
-def _retry(definition: Definition, options: Options) -> dict[str, Any]:
+def _policy(definition: Definition, options: Options) -> RetryPolicy | None:
     """The effective policy: the request's, else the definition's, else the site's (E4)."""
+    found = next((p for p in (options.retry, definition.retry) if p is not SITE), conf().RETRY)
+    return found if isinstance(found, RetryPolicy) else None
+
+
+def _retry(definition: Definition, request: Request) -> dict[str, Any]:
+    options = request.options
     if not (options.retry is SITE or options.retry is None or isinstance(options.retry, RetryPolicy)):
         raise Invalid("must be a retry policy or null", field="retry", code="invalid_retry_policy")
-    policy = next((p for p in (options.retry, definition.retry) if p is not SITE), conf().RETRY)
+    policy = _policy(definition, options)
     keeps = definition.dead_letter if definition.dead_letter is not None else policy is not None
     timing = policy or conf().RETRY or RetryPolicy()
-    return {"max_attempts": policy.max_attempts if policy else None, "base_delay_ms": int(timing.base_delay_s * MS),
+    return {"max_attempts": _attempts(definition, request, policy), "base_delay_ms": int(timing.base_delay_s * MS),
             "max_delay_ms": int(timing.max_delay_s * MS), "retry_on": timing.retry_on if policy else None,
             "dead_letter": keeps}
 
@@ -200,11 +218,34 @@ def _retry(definition: Definition, options: Options) -> dict[str, Any]:
 def _times(options: Options) -> dict[str, Any]:
     if options.delay_s is not None and options.available_at is not None:
         raise Invalid("Say delay_s or available_at, not both.", field="delay_s", code="invalid_availability")
+    return {"after_us": words.delay_us(options.delay_s),
+            "at_us": clock.micros(words.moment(options.available_at, "available_at"))}
+
+
+def _attempts(definition: Definition, request: Request, policy: RetryPolicy | None) -> int | None:
+    """At most the definition's cap: refused where the request itself asks for more, cut where it does not (C13)."""
+    if policy is None:
+        return None
+    most = definition.max_attempts_cap
+    if most is None or policy.max_attempts <= most:
+        return policy.max_attempts
+    if policy is request.options.retry and not request.clamps:
+        raise Invalid(f"must be at most {most} for {definition.name}", field="retry.max_attempts",
+                      code="retry_policy_exceeds_cap")
+    return most
+
+
+def _deadline(definition: Definition, options: Options) -> dict[str, Any]:
+    """The job's own deadline, else its policy's (C15)."""
     if options.deadline_s is not None and options.deadline_at is not None:
         raise Invalid("Say deadline_s or deadline_at, not both.", field="deadline_s", code="invalid_deadline")
-    return {"after_us": words.delay_us(options.delay_s),
-            "at_us": clock.micros(words.moment(options.available_at, "available_at")),
-            "deadline_ms": words.deadline_ms(options.deadline_s),
+    policy = _policy(definition, options)
+    if options.deadline_s is None and options.deadline_at is None and policy is not None:
+        return words.policy_deadline(policy)
+    asked = options.retry
+    if isinstance(asked, RetryPolicy) and (asked.deadline_s is not None or asked.deadline_at is not None):
+        raise Invalid("The request and its retry policy say a deadline each.", field="retry", code="invalid_deadline")
+    return {"deadline_ms": words.deadline_ms(options.deadline_s),
             "deadline_at": words.deadline_at(options.deadline_at)}
 
 

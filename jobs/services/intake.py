@@ -15,7 +15,8 @@ from jobs import codecs, failpoints
 from jobs.conf import conf, registry
 from jobs.errors import Conflict, Invalid, KeyReused
 from jobs.routing import UNROUTED
-from jobs.services import singletons, words
+from jobs.services import ceilings, singletons, words
+from jobs.services.ceilings import QueueSaturated
 from jobs.services.draft import Door, Options, Request, as_sent, body, normal_hash, row_of
 from jobs.services.words import Place
 from jobs.states import SingletonMode, Verb
@@ -26,7 +27,7 @@ from jobs.store.sql import joining
 from jobs.store.verbs import Move
 
 BATCH = 1_000
-__all__ = ["Door", "Enqueued", "Options", "Request", "aenqueue", "enqueue", "enqueue_many"]
+__all__ = ["Door", "Enqueued", "Options", "QueueSaturated", "Request", "aenqueue", "enqueue", "enqueue_many"]
 
 
 class KeyMismatch(Conflict):
@@ -62,8 +63,9 @@ TIMER = Door("timer", "scheduler", "loop:timers")
 def enqueue(type: str | Any, input: Any = None, /, *, door: Door = PYTHON, **options: Any) -> Enqueued:
     """Enqueue one job of `type` with `input`; keywords are the fields of Options.
 
-    Raises Invalid (unknown type, bad input, bad option), Refused (disabled, key reused, archived tenant) and
-    Conflict (keys of two jobs). Nothing is written when it raises.
+    Raises Invalid (unknown type, bad input, bad option, a policy or cost beyond a cap), Refused (disabled, key reused,
+    archived tenant), QueueSaturated (a ceiling is reached; `retry_after_s`) and Conflict (keys of two jobs). Nothing
+    is written when it raises.
     """
     return enqueue_many([Request(_type_name(type), {} if input is None else input, _options(options))], door=door)[0]
 
@@ -94,6 +96,10 @@ def _session(options: Options) -> str | None:
         return None
     key, mode = words.singleton(options.session_key, options.singleton)
     return None if mode is SingletonMode.ALLOW else key
+
+
+def _steers(options: Options) -> bool:
+    return _goes_alone(options) and words.singleton(options.session_key, options.singleton)[1] is SingletonMode.STEER
 
 
 def _lock_ahead(requests: Sequence[Request]) -> bool:
@@ -170,6 +176,9 @@ class _Intake:
         left = [n for n in range(len(self.requests)) if n not in answers]
         if left:
             rows = [row_of(self.requests[n], spots[n], self.door, prints[n]) for n in left]
+            # Whoever may steer instead of making a job is asked once that is known; in a new tenant there is nobody to.
+            if not (_steers(self.requests[0].options) and spots[0].tenant_id):
+                ceilings.admit([self.requests[n] for n in left], rows, [spots[n] for n in left])
             self._make_tenants(left, spots, rows)
             if _goes_alone(self.requests[0].options):
                 return [self._alone(rows[0], spots[0], prints[0])]
@@ -261,6 +270,8 @@ class _Intake:
         if key is not None and (steered := singletons.act(row, self.door.by, locked)) is not None:
             failpoints.at("command.written")
             return Enqueued(steered, steered=True)
+        if _steers(request.options):
+            ceilings.admit([request], [row], [spot])
         if target is not None:
             self._supersede(row, target)
         return self._insert([0], [row], [spot], [fingerprint])[0]

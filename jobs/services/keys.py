@@ -31,6 +31,7 @@ class Permission(StrEnum):
     OWNERS = "owners"
     ERASE = "erase"
     CALLBACKS = "callbacks"
+    LIMITS = "limits"
 
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,

@@ -11,17 +11,21 @@ import re
 import uuid
 from collections.abc import Collection
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from jobs import clock
 from jobs.callbacks import DELIVERY_TYPE, HOUSE, bits, events_of
 from jobs.conf import callback_policy, conf, registry
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused, StaleFence
+from jobs.money import amount
 from jobs.registry import Definition
+from jobs.retry import RetryPolicy
 from jobs.routing import SYSTEM
 from jobs.services import tenancy
 from jobs.states import SingletonMode
 from jobs.store import lookup
+from jobs.store.lookup import Caps
 
 KEY_LIMIT = 200
 TARGET_LIMIT = 512
@@ -43,6 +47,7 @@ class Place(NamedTuple):
     tenant_id: int
     archived: bool
     deleting: bool = False
+    caps: Caps = Caps()
 
 
 def check_place(workspace: str | None, tenant: str | None) -> None:
@@ -60,7 +65,8 @@ def place(workspace: str | None, tenant: str | None) -> Place:
     if found is not None:
         return Place(*found)
     known = tenancy.workspace(slug)
-    return Place(known.pk, 0 if tenant is not None else tenancy.tenant(known, None).pk, False)
+    return Place(known.pk, 0 if tenant is not None else tenancy.tenant(known, None).pk, False,
+                 caps=lookup.caps_of_workspace(known.pk))
 
 
 def made(workspace: str | None, tenant: str) -> Place:
@@ -194,6 +200,30 @@ def deadline_at(value: datetime | None) -> datetime | None:
         raise Invalid(f"must lie ahead, by at most {conf().MAX_DEADLINE_S} seconds", field="deadline_at",
                       code="invalid_deadline")
     return at
+
+
+def policy_deadline(policy: RetryPolicy) -> dict[str, Any]:
+    """The deadline of a retry policy: beyond the site's longest it exceeds a cap, past it is none (C18)."""
+    most, ahead = conf().MAX_DEADLINE_S, policy.deadline_s
+    if policy.deadline_at is not None:
+        ahead = (policy.deadline_at - clock.now()).total_seconds()
+        if ahead <= 0:
+            raise Invalid("must lie ahead", field="retry.deadline_at", code="invalid_retry_policy")
+    if ahead is not None and ahead > most:
+        raise Invalid(f"must be at most {most} seconds ahead", code="retry_policy_exceeds_cap",
+                      field="retry.deadline_s" if policy.deadline_at is None else "retry.deadline_at")
+    return {"deadline_ms": None if policy.deadline_s is None else max(1, int(policy.deadline_s * 1000)),
+            "deadline_at": policy.deadline_at}
+
+
+def max_cost_usd(value: Any) -> Decimal | None:
+    """The most that a job may cost (C12)."""
+    return None if value is None else amount(value, "max_cost_usd", code="invalid_max_cost_usd")
+
+
+def cost_usd(value: Any) -> Decimal:
+    """What an attempt has cost (C12)."""
+    return amount(value, "cost_usd", code="invalid_cost_usd")
 
 
 def span_ms(value: float | None, field: str) -> int | None:

@@ -4,7 +4,7 @@ Lock order, for every transaction (a batch of a bulk answer or an erasure first 
 
 1. the advisory locks of session keys, sorted,
 2. the Target, and the Owner: claims share it without waiting, who changes it waits for them,
-3. all affected Jobs, by id,
+3. all affected Jobs, by id; then the retry windows of tenants that have a budget, by tenant,
 4. their Attempts,
 5. cap keys: ends of attempts wait for them, sorted; claims only try, before they touch a job,
 6. held jobs of exclusive groups (skip locked),

@@ -29,6 +29,7 @@ COLUMNS = {
     "deadline_ms": "bigint", "deadline_at": "timestamptz", "lease_ms": "int", "timeout_ms": "bigint",
     "max_duration_ms": "bigint", "duration_scope": "text", "strict_lease": "boolean", "credential": "text",
     "callback_url": "text", "callback_events": "smallint",
+    "max_cost_usd": "numeric",
 }
 # Set by the statement itself, from these values of the row.
 EXTRA = {"after_us": "bigint", "at_us": "bigint", "held": "text", "body": "text"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 from jobs.store.sql import array, packed, rows, run
@@ -137,14 +138,33 @@ def of_archived(job_ids: Collection[str]) -> set[str]:
     return {r[0] for r in rows(_OF_ARCHIVED, [packed(job_ids)])}
 
 
-_PLACE = """SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL, t.deleting_at IS NOT NULL FROM jobs_tenant t
-    JOIN jobs_workspace w ON w.id = t.workspace_id WHERE w.slug = %s AND {subject}"""
+class Caps(NamedTuple):
+    """What rows say of a tenant's new jobs, its workspace's word where it has none: caps of requests, and ceilings."""
+
+    max_attempts_cap: int | None = None
+    max_cost_usd_cap: Decimal | None = None
+    tenant_ceiling: int | None = None
+    workspace_ceiling: int | None = None
 
 
-def place(slug: str, subject: str | None) -> tuple[int, int, bool, bool] | None:
-    """(workspace, tenant, archived, deleting) of a workspace's tenant; None when there is none yet."""
+_CAPS = ", ".join(f"coalesce(own.{name}, ws.{name})" for name in Caps._fields[:-1]) + ", ws.workspace_ceiling"
+_WORKSPACES = "LEFT JOIN jobs_limits ws ON ws.workspace_id = w.id AND ws.tenant_id IS NULL"
+_PLACE = f"""SELECT t.workspace_id, t.id, t.archived_at IS NOT NULL, t.deleting_at IS NOT NULL, {_CAPS}
+    FROM jobs_tenant t JOIN jobs_workspace w ON w.id = t.workspace_id LEFT JOIN jobs_limits own ON own.tenant_id = t.id
+    {_WORKSPACES}
+    WHERE w.slug = %s AND {{subject}}"""
+_CAPS_OF_WORKSPACE = f"SELECT {_CAPS.replace('own.', 'ws.')} FROM jobs_workspace w {_WORKSPACES} WHERE w.id = %s"
+
+
+def place(slug: str, subject: str | None) -> tuple[int, int, bool, bool, Caps] | None:
+    """(workspace, tenant, archived, deleting, caps) of a workspace's tenant; None when there is none yet."""
     if subject is None:
         found = rows(_PLACE.format(subject="t.subject IS NULL"), [slug])
     else:
         found = rows(_PLACE.format(subject="t.subject = %s"), [slug, subject])
-    return found[0] if found else None  # type: ignore[return-value]
+    return (*found[0][:4], Caps(*found[0][4:])) if found else None  # type: ignore[return-value]
+
+
+def caps_of_workspace(workspace_id: int) -> Caps:
+    """The same for a tenant that is not there yet."""
+    return Caps(*rows(_CAPS_OF_WORKSPACE, [workspace_id])[0])

@@ -7,6 +7,7 @@ nothing for the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +18,10 @@ from jobs.clock import EPOCH
 from jobs.errors import JobNotFound, JobsError, StaleFence
 from jobs.outcomes import END_OF, Completed, Failed
 from jobs.receipts import Kind, body_text
+from jobs.routing import SYSTEM
 from jobs.states import State, Verb
-from jobs.store import admission, commands
+from jobs.store import admission, budgets, commands
+from jobs.store.budgets import BUDGET
 from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change, Move, Row, completion, decide, refusal
@@ -27,7 +30,8 @@ from jobs.store.writing import Written, write
 _LEAN = ("id::text, state, attempt_id::text, workspace_id, tenant_id, worker_group, queue, exclusive_group")
 _FULL = _LEAN + (
     ", revision, reason, chain, failures, lapses, releases, interruptions, max_attempts, base_delay_ms, max_delay_ms,"
-    " retry_on, lapse_counts, max_lapses, dead_letter, deadline_ms, deadline_at, abort_reason")
+    " retry_on, lapse_counts, max_lapses, dead_letter, deadline_ms, deadline_at, abort_reason,"
+    f" CASE WHEN worker_group <> '{SYSTEM}' THEN {BUDGET.format(t='jobs_job')} END")
 # Waits for whoever holds a job: a settle must happen, so it is the claim that skips locked rows and never this.
 _LOCK = "SELECT jobs_now(), {columns} FROM jobs_job WHERE id = ANY(" + array("uuid") + ") ORDER BY id FOR NO KEY UPDATE"
 _SHORT = frozenset({Verb.COMPLETE, Verb.START})
@@ -90,7 +94,10 @@ def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
                 changes[move.job_id] = (n, decide(move, row, now))
             except JobsError as error:
                 answers[n] = error
+    spent = _spend(moves, changes, now)
     _write(changes, answers, release)
+    if spent:
+        _give_back(spent, changes, answers)
     # Only an end that takes a pending abort back names the column; a completion has not honoured it.
     stopped = [(id_, change.row.attempt_id) for id_, (n, change) in changes.items()
                if "abort_reason" in change.sets and isinstance(answers[n], Moved)]
@@ -101,6 +108,32 @@ def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
         for n, answer in zip(again, _apply([moves[n] for n in again], release), strict=True):
             answers[n] = answer
     return [a for a in answers if a is not None]
+
+
+def _spend(moves: Sequence[Move], changes: dict[str, tuple[int, Change]], now: datetime) -> list[str]:
+    """Restarts of tenants with a retry budget spend it, oldest jobs first; beyond it they are decided anew (C20)."""
+    most = budgets.platform()
+    wanted = [id_ for id_, (_, change) in changes.items() if change.restarts and change.row.worker_group != SYSTEM
+              and (most is not None or change.row.retry_budget is not None)]
+    if not wanted:
+        return []
+    granted = budgets.take(Counter(changes[id_][1].row.tenant_id for id_ in wanted))
+    spent = []
+    for id_ in sorted(wanted):
+        n, change = changes[id_]
+        if granted[change.row.tenant_id] > 0:
+            granted[change.row.tenant_id] -= 1
+            spent.append(id_)
+        else:
+            changes[id_] = (n, decide(moves[n], change.row._replace(broke=True), now))
+    return spent
+
+
+def _give_back(spent: list[str], changes: dict[str, tuple[int, Change]], answers: list[Answer | None]) -> None:
+    """What the write refused was no restart."""
+    lost = Counter(changes[id_][1].row.tenant_id for id_ in spent if not isinstance(answers[changes[id_][0]], Moved))
+    if lost:
+        budgets.give_back(lost)
 
 
 def _lock(moves: Sequence[Move]) -> tuple[dict[str, Row], datetime]:

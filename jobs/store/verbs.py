@@ -56,6 +56,9 @@ class Row(NamedTuple):
     deadline_ms: int | None = None
     deadline_at: datetime | None = None
     abort_reason: str | None = None
+    # The tenant's restarts in a window; None: unlimited, or the house's own job (C20).
+    retry_budget: int | None = None
+    broke: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +92,11 @@ class Change:
     artifact: Completed | None = None
     letter: tuple[str, str | None] | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it runs again after a failure or a lapse, which spends the tenant's retry budget (C20)."""
+        return self.to is State.QUEUED and (self.verb is Verb.LAPSE or "failures" in self.counters)
 
 
 def decide(move: Move, row: Row, now: datetime) -> Change:
@@ -126,7 +134,7 @@ def budget(row: Row) -> Budget:
         max_attempts=row.max_attempts, base_delay_us=row.base_delay_ms * MS, max_delay_us=row.max_delay_ms * MS,
         retry_on=None if row.retry_on is None else tuple(row.retry_on), failures=row.failures, lapses=row.lapses,
         releases=row.releases, interruptions=row.interruptions, lapse_counts=row.lapse_counts,
-        max_lapses=row.max_lapses, deadline_at=row.deadline_at)
+        max_lapses=row.max_lapses, deadline_at=row.deadline_at, broke=row.broke)
 
 
 def _start(move: Move, row: Row, now: datetime) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django import template
@@ -10,6 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from jobs.money import shown
 from jobs.pages import navigation
 
 register = template.Library()
@@ -49,6 +51,12 @@ def length(seconds: float | None) -> str:
 def count(number: int | None) -> str:
     """A number with its thousands apart."""
     return "\N{EN DASH}" if number is None else f"{number:,}"
+
+
+@register.filter
+def dollars(amount: Decimal | None) -> str:
+    """US dollars, as exact as they are."""
+    return "\N{EN DASH}" if amount is None else f"${shown(amount)}"
 
 
 @register.simple_tag

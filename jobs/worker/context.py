@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from jobs import clock, codecs
@@ -13,7 +14,7 @@ from jobs.errors import Invalid, JobError
 from jobs.outcomes import Failed
 from jobs.redaction import masked
 from jobs.registry import Definition
-from jobs.services import commands, overtime, progress
+from jobs.services import commands, costs, overtime, progress, words
 from jobs.services.assignments import Claimed
 from jobs.services.commands import Command
 from jobs.worker import tenants
@@ -22,6 +23,9 @@ from jobs.worker.lines import Lines
 
 # Lazily made events are made by one thread only; again by the same one, since what the collector ends may log.
 _making = threading.RLock()
+
+# Handlers say what they cost from any of their threads; of two sums at once the smaller one changes nothing.
+_counting = threading.Lock()
 
 # After these the attempt has been given up here; after any other stop a completion still wins (E1).
 TOO_LATE = frozenset({"attempt_timeout", "duration_exceeded", "publish_timeout", "claim_lost"})
@@ -38,8 +42,8 @@ class Stopped(JobError):
 class Run:
     """One attempt, as its handler sees it. Safe to use from any thread of the handler."""
 
-    __slots__ = ("_by", "_credential", "_inbox", "_job", "_staged", "_stop", "definition", "lines", "masks", "noted",
-                 "over", "publishing", "settled", "stop_reason", "until")
+    __slots__ = ("_by", "_cost", "_credential", "_inbox", "_job", "_staged", "_stop", "definition", "lines", "masks",
+                 "noted", "over", "publishing", "settled", "stop_reason", "until")
 
     def __init__(self, job: Claimed, definition: Definition, by: str) -> None:
         self._job = job
@@ -56,6 +60,8 @@ class Run:
         # Its latest diagnostic; how often it has reported a stage, and which last.
         self.noted: Snapshot | None = None
         self._staged: tuple[int, str] | None = None
+        # What it has cost by its handler's word.
+        self._cost = Decimal(0)
         # It has ended: what its handler says later is nothing.
         self.over = False
         # Its hook or its transaction has committed: this attempt's end is no news to its worker.
@@ -265,6 +271,22 @@ class Run:
         """
         ids = [command if isinstance(command, str) else command.id for command in read]
         return commands.consume(self._job.id, self._job.fence, ids, self._by)
+
+    def cost(self, usd: Any) -> Decimal | None:
+        """Say that this attempt has cost so many US dollars more; what its job may still cost, None: anything (C12).
+
+        A number or a decimal text; commits by itself. Raises JobError budget_exhausted, which is never retried, once
+        the job has cost more than it may over all its attempts; StaleFence where the claim is gone; Invalid.
+        """
+        more = words.cost_usd(usd)
+        with _counting:
+            self._cost += more
+            total = self._cost
+        cost = costs.report(self._job.id, self._job.fence, total)
+        if cost.over:
+            over = costs.outcome(cost)
+            raise JobError(over.code, over.message, retryable=False)
+        return cost.left
 
     @property
     def last_checkpoint(self) -> Any:

@@ -18,7 +18,8 @@ from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused
 from tests.architecture.source import ROOT, dotted, modules
 
 ROOTS: dict[str, type[JobsError]] = {kind.__name__: kind for kind in (JobsError, NotFound, Conflict, Refused, Invalid)}
-READERS = ("jobs/api/", "jobs/codecs.py", "jobs/schemas.py", "jobs/services/words.py", "jobs/definition.py")
+READERS = ("jobs/api/", "jobs/codecs.py", "jobs/schemas.py", "jobs/services/words.py", "jobs/definition.py",
+           "jobs/money.py")
 NEVER = "\N{EN DASH}"
 Codes = dict[str, set[str]]
 

@@ -235,12 +235,16 @@ def test_a_limit_that_cannot_be_is_refused_by_its_field(driver, field, value):
     assert row.tenant_concurrency == 5
 
 
-def test_columns_that_nothing_enforces_cannot_be_set(driver):
+def test_every_limit_can_be_set_and_whose_they_are_cannot(driver):
     client = somebody("limiter")
     row = limits.set_limits(tenancy.workspace(), tenant_concurrency=5)
     assert client.post(url("limits", row.pk, "change"), {"tenant_ceiling": "7", "workspace": "9"}).status_code == 302
     row.refresh_from_db()
-    assert (row.tenant_ceiling, row.workspace) == (None, tenancy.workspace())
+    assert (row.tenant_ceiling, row.tenant_concurrency, row.workspace) == (7, None, tenancy.workspace())
+    said = {"max_cost_usd_cap": "2.5", "retry_budget": "0", "retry_budget_window_s": "60", "max_attempts_cap": "3"}
+    assert client.post(url("limits", row.pk, "change"), said).status_code == 302
+    row.refresh_from_db()
+    assert (str(row.max_cost_usd_cap), row.retry_budget, row.max_attempts_cap) == ("2.500000000", 0, 3)
 
 
 @pytest.mark.parametrize(("said", "field"), [

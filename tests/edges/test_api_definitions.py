@@ -21,7 +21,8 @@ def test_the_catalogue_says_what_may_be_enqueued_and_by_which_rules(api, setting
     assert (limits["max_ai_credits"], limits["max_input_bytes"], limits["duration_scope"]) == (40, 100, "chain")
     assert (limits["lease_s"], limits["timeout_s"], limits["max_duration_s"]) == (
         {"of": "input", "at_most": 3_600}, {"of": "lease"}, 7_200)
-    assert new["retry"] == {"max_attempts": 2, "base_delay_s": 1, "max_delay_s": 1, "retry_on": ["no_luck"]}
+    assert new["retry"] == {"max_attempts": 2, "base_delay_s": 1, "max_delay_s": 1, "retry_on": ["no_luck"],
+                            "deadline_s": None, "deadline_at": None}
     assert new["input_schema"]["required"] == ["month"]
     assert new["input_schema"]["additionalProperties"] is False
     assert new["artifact_schema"] == {"type": "string"}
