@@ -12,10 +12,12 @@ from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, Tenant, Workspace
+from jobs.models.throttle import Throttle
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Throttle", "Traffic", "Worker",
+    "Workspace",
 ]

@@ -10,7 +10,7 @@ from jobs.clock import Now
 from jobs.errors import Invalid
 from jobs.models import Limits, Tenant, Workspace
 from jobs.services.recovery import Repair
-from jobs.store import admission, due
+from jobs.store import admission, counting, due
 from jobs.store.sql import durable, joining
 
 # What the product enforces; the other columns of the row wait for it.
@@ -40,7 +40,7 @@ def set_limits(workspace: Workspace, tenant: Tenant | None = None, /, **limits: 
 def _follow(workspace_id: int) -> None:
     after: str | None = due.FIRST
     while after is not None:
-        _, after = durable(lambda here=after: admission.count_live(here, BATCH))  # type: ignore[misc]
+        _, after = durable(lambda here=after: counting.count_live(here, BATCH))  # type: ignore[misc]
     while durable(lambda: admission.hold_excess(workspace_id, BATCH)):
         pass
     Repair().tick()
