@@ -15,6 +15,7 @@ from jobs.api import (
     jobs,
     owner,
     runtime,
+    throttles,
     views,
     waiting,
 )
@@ -38,6 +39,8 @@ urlpatterns = [
     path("v1/agents/<str:agent>/jobs", agents.AgentJobs.as_view()),
     path("v1/definitions", definitions.Definitions.as_view()),
     path("v1/owner", owner.OwnerOfTenant.as_view()),
+    path("v1/throttles", throttles.Throttles.as_view()),
+    path("v1/throttles/<str:kind>/<path:name>", throttles.ThrottleOf.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),
     path("v1/assignments/<str:name>/extend", assignments.Extend.as_view()),

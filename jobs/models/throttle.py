@@ -54,7 +54,12 @@ class Throttle(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind.replace('_', ' ')} {self.name or self.tenant_id}"
+        return f"{self.what} {self.name or self.tenant_id}"
+
+    @property
+    def what(self) -> str:
+        """Its kind in words."""
+        return self.kind.replace("_", " ")
 
     @property
     def scope(self) -> str:

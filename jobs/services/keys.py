@@ -28,6 +28,7 @@ class Permission(StrEnum):
     DEAD_LETTERS = "dead_letters"
     OWNERS = "owners"
     ERASE = "erase"
+    THROTTLE = "throttle"
 
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,

@@ -142,12 +142,13 @@ def judge(pair: Pair, found: Sequence[Candidate], lines: dict[int, Line], by: st
     owned = {t for _, t, _, credential, _ in found if credential == OWNER} - picked.asked
     if owned:
         _ask_owners(owned, picked)
-    if picked.rules.types and pair[0] != SYSTEM:
+    typed = bool(picked.rules.types) and pair[0] != SYSTEM
+    if typed:
         _ask_types(found, lines, picked)
     aside = _Aside()
     for id_, tenant, group, credential, type_ in found:
         had[tenant] += 1
-        _consider(id_, lines[tenant], group, credential, type_, picked, aside)
+        _consider(id_, lines[tenant], group, credential, type_ if typed else None, picked, aside)
     if aside.held:
         admission.hold(aside.held)
         picked.again = True
