@@ -207,7 +207,8 @@ def blocker(job: Job, now: datetime) -> Reason | None:
     """The first reason for which a waiting job is not running; None for one that is held or has ended."""
     if job.ended or job.state in HELD:
         return None
-    for ask in (_paused, _late, _not_due, _spent, _throttled, _ownerless, _group_full, _owner_full, _tenant_full, _nobody):
+    for ask in (_paused, _late, _not_due, _spent, _throttled, _ownerless, _group_full, _owner_full, _tenant_full,
+                _nobody):
         if (reason := ask(job, now)) is not None:
             return reason
     return Reason("waiting_for_turn", "It is claimable and waits for its turn.")
@@ -273,7 +274,9 @@ def _throttled(job: Job, now: datetime) -> Reason | None:
     held = throttles.blockers_of(job)
     if held:
         return Reason(held[0].code, held[0].said)
-    return Reason("type_let_in", "Its type has room again; it is about to be let in.") if job.gate == Gate.TYPE else None
+    if job.gate != Gate.TYPE:
+        return None
+    return Reason("type_let_in", "Its type has room again; it is about to be let in.")
 
 
 def _group_full(job: Job, now: datetime) -> Reason | None:

@@ -1,4 +1,4 @@
-"""Caps and pauses of queues, worker groups and types, pauses of tenants: of a workspace, or of the whole site (C9, C11).
+"""Caps and pauses of queues, worker groups and types, pauses of tenants: of a workspace or the whole site (C9, C11).
 
 What runs goes on: after the commit of a pause, or of a cap that is reached, no claim that begins later starts such a
 job. A person may pause or cancel what runs, job by job. The house's own jobs are never held back.
@@ -268,7 +268,7 @@ def let_go() -> None:
 class Ends:
     """Clears pauses whose end has come, and brings back what they held. Claims do not obey them any more anyway.
 
-    Every process that claims does it, so that a pause ends also where no loop runs; one indexless look at few rows.
+    Every process that claims does it, so that a pause ends also where no loop runs; one look at few rows.
     """
 
     def tick(self, limit: int = 100) -> bool:

@@ -168,7 +168,7 @@ def hold(job_ids: Sequence[str], gate: Gate = Gate.EXCLUSIVE) -> None:
 
 # -- ends of attempts -------------------------------------------------------------------------------------
 
-# With the keys of the types' caps; of queues' and worker groups' caps only the names, since nobody is put aside by them.
+# With the keys of the types' caps; of queues' and worker groups' the names alone, since they put nobody aside.
 _WAIT = f"""SELECT s.name, CASE WHEN s.waits THEN pg_advisory_xact_lock(s.key)::text END FROM (
     SELECT DISTINCT n.name, n.waits, hashtextextended(n.name, 0) AS key FROM (
         SELECT u.name, true AS waits FROM unnest({array('text')}) u(name)

@@ -267,9 +267,10 @@ def _candidate_sql(limit: int, typed: bool) -> tuple[str, tuple[Any, ...]]:
         worker_group=RawSQL("line.worker_group", ()), queue=RawSQL("line.queue", ()),
         tenant_id=RawSQL("line.tenant_id", ()))
     columns = ("id", "exclusive_group", "credential", *(("type",) if typed else ()))
-    picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values(*columns)
+    picked: Any = (waiting.order_by(F("priority").desc(), "available_at", "id").values(*columns)
               .select_for_update(skip_locked=True, of=("self",), no_key=True))[:limit]
-    return picked.query.sql_with_params()
+    compiled: tuple[str, tuple[Any, ...]] = picked.query.sql_with_params()
+    return compiled
 
 
 def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int,

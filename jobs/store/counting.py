@@ -21,8 +21,8 @@ _UNCOUNTED = f"""SELECT u.job_id::text, u.attempt_id, u.name FROM (
     WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
         AND c.cap_key = hashtextextended(u.name, 0))"""
 _LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.worker_group, job.queue,
-        job.type, job.exclusive_group, own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {GROUP_MAX} AS group_max,
-        {GROUP_SCOPE} AS scope
+        job.type, job.exclusive_group, own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap,
+        {GROUP_MAX} AS group_max, {GROUP_SCOPE} AS scope
     FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}}
         ORDER BY x.job_id LIMIT {{limit}}) a
     JOIN jobs_job job ON job.id = a.job_id {LIMITS.format(t='job')}"""

@@ -99,7 +99,7 @@ def shut(pair: Pair, picked: Picked) -> bool:
     """Whether the whole site's throttles let nothing more of this pair begin in this claim."""
     if not picked.rules.places or pair[0] == SYSTEM:
         return False
-    return any(r.workspace_id is None and (r.paused or r.most is not None and not _has_room(r, picked))
+    return any(r.workspace_id is None and (r.paused or (r.most is not None and not _has_room(r, picked)))
                for r in picked.rules.of_pair(pair))
 
 
@@ -203,7 +203,7 @@ def _put_aside(pair: Pair, line: Line, aside: _Aside, by: str, picked: Picked) -
 def _put_types_aside(pair: Pair, line: Line, met: list[str], picked: Picked) -> None:
     """The jobs of full and paused types at the head of this line, some at a time: behind their gate."""
     types = [name for name in picked.rules.types
-             if any(r.paused or r.most is not None and r.cap in picked.rooms and not _has_room(r, picked)
+             if any(r.paused or (r.most is not None and r.cap in picked.rooms and not _has_room(r, picked))
                     for r in picked.rules.of_type(name, line.workspace_id))]
     ids = met + throttling.heads(pair, line.tenant_id, types, picked.met)
     admission.hold(ids, Gate.TYPE)

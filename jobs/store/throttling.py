@@ -272,7 +272,9 @@ def cap(spot: Spot, most: int) -> Written:
 
 _SPOT = ("t.kind = %s AND t.name = %s AND t.workspace_id IS NOT DISTINCT FROM %s::bigint"
          " AND t.tenant_id IS NOT DISTINCT FROM %s::bigint")
-_CLEAR = f"""WITH mine AS MATERIALIZED (SELECT {_COLUMNS} FROM jobs_throttle t WHERE {{which}} FOR UPDATE{{skip}}),
+# Waits for another who changes the same one: a person is given an answer. The duty skips.
+_CLEAR = f"""WITH mine AS MATERIALIZED (SELECT {_COLUMNS} FROM jobs_throttle t WHERE {{which}}
+        FOR NO KEY UPDATE{{skip}}),
     gone AS (DELETE FROM jobs_throttle t USING mine WHERE t.id = mine.id AND {{empty}}),
     kept AS (UPDATE jobs_throttle t SET {{sets}}, updated_at = jobs_now() FROM mine
         WHERE t.id = mine.id AND NOT ({{empty}}))
