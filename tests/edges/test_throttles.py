@@ -140,7 +140,7 @@ def test_every_throttle_that_holds_a_job_is_named(driver) -> None:
     assert (reason.code, "a bug" in reason.said, "bob" in reason.said) == ("type_paused", True, True)
 
 
-# --- the console -------------------------------------------------------------------------------------------------------
+# --- the console -----------------------------------------------------------------------------------------------------
 
 
 def said(*arguments: str) -> str:
@@ -170,7 +170,7 @@ def test_an_operator_pauses_caps_lists_and_resumes_at_the_console(driver, caplog
             said(*words)
 
 
-# --- the admin ---------------------------------------------------------------------------------------------------------
+# --- the admin -------------------------------------------------------------------------------------------------------
 
 
 def form(**said: Any) -> dict[str, Any]:
