@@ -150,8 +150,7 @@ class ThrottleAdmin(AnsweringAdmin):
 
     answers = (Pause(), Resume(), Remove())
     form = CapForm
-    list_display = ("shown_what", "shown_where", "shown_most", "shown_state", "paused_until", "paused_by",
-                    "pause_reason")
+    list_display = ("shown_what", "shown_where", "shown_most", "shown_state", "shown_pause")
     list_filter = (WorkspaceFilter,)
     list_select_related = ("workspace", "tenant")
 
@@ -224,6 +223,14 @@ class ThrottleAdmin(AnsweringAdmin):
     def shown_used(self, row: Throttle) -> str:
         """How many of how many."""
         return showing.NOTHING if row.most is None else f"{throttles.used_of(row)[0]:,} of {row.most:,}"
+
+    @admin.display(description="pause")
+    def shown_pause(self, row: Throttle) -> str:
+        """By whom, until when, and why."""
+        if row.paused_at is None:
+            return showing.NOTHING
+        until = "" if row.paused_until is None else f" until {row.paused_until:%Y-%m-%d %H:%M:%S}"
+        return f"by {row.paused_by}{until}: {row.pause_reason}"
 
     @admin.display(description="state")
     def shown_state(self, row: Throttle) -> Any:

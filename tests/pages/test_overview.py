@@ -293,7 +293,7 @@ def test_it_says_what_is_paused_by_whom_why_and_until_when(seen, driver):
     assert "of workspace default" in page
     assert "on the whole site" in page
     assert "in 1 h" in page or "in 60 min" in page or "in 59 min" in page
-    assert "Until somebody resumes it" in page
+    assert "until somebody resumes it" in page
     assert UNSAFE not in page
     assert "Resume or change" not in page
     driver.claim(1)
