@@ -230,7 +230,7 @@ def _consider(id_: str, line: Line, group: str | None, credential: str, type_: s
             return
     else:
         name = None
-    if (line.caps or type_ in picked.rules.types) and not _within(id_, line, type_, picked, aside):
+    if (type_ is not None or line.caps) and not _within(id_, line, type_, picked, aside):
         return
     if name is not None:
         _count(id_, name, picked)
