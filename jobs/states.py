@@ -49,6 +49,7 @@ class Gate(StrEnum):
     SCHEDULED = "scheduled"
     EXCLUSIVE = "exclusive"
     SPENT = "spent"
+    TYPE = "type"
 
 
 class SingletonMode(StrEnum):

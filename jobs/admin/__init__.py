@@ -19,5 +19,6 @@ from jobs.admin import (  # noqa: F401
     owner,
     target,
     tenancy,
+    throttle,
     worker,
 )

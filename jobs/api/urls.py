@@ -18,6 +18,7 @@ from jobs.api import (
     limits,
     owner,
     runtime,
+    throttles,
     views,
     waiting,
 )
@@ -47,6 +48,8 @@ urlpatterns = [
     path("v1/definitions", definitions.Definitions.as_view()),
     path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/workspaces/<str:name>/job-limits", limits.JobLimits.as_view()),
+    path("v1/throttles", throttles.Throttles.as_view()),
+    path("v1/throttles/<str:kind>/<path:name>", throttles.ThrottleOf.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),
     path("v1/assignments/extend", batches.ExtendMany.as_view()),

@@ -14,11 +14,12 @@ from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, RetryWindow, Tenant, Workspace
+from jobs.models.throttle import Throttle
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "CallbackHost", "CallbackSecret", "ClaimLine",
     "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits",
-    "Owner", "Receipt", "RetryWindow", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Owner", "Receipt", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic", "Worker", "Workspace",
 ]

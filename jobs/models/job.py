@@ -159,6 +159,8 @@ class Job(models.Model):
                          condition=Q(exclusive_group__isnull=False, gate__isnull=True,
                                      state__in=["queued", "leased", "running"])),
             models.Index("id", name="job_spent", condition=Q(gate="spent")),
+            models.Index("type", "workspace", "tenant", F("priority").desc(), "available_at", "id",
+                         name="job_held_type", condition=Q(gate="type")),
             models.Index("deadline_at", "id", name="job_deadline",
                          condition=Q(state="queued", deadline_at__isnull=False)),
             models.Index("tenant", "session_key", "id", name="job_session",

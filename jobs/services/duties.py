@@ -15,6 +15,7 @@ from jobs.clock import Every
 from jobs.services import recovery
 from jobs.services.owners import Owners
 from jobs.services.recovery import Closing, Deadlines, Recovery, Repair
+from jobs.services.throttles import Ends
 from jobs.store.sql import ALIAS, NotInTransaction, is_read_only
 
 log = logging.getLogger("jobs.duties")
@@ -30,8 +31,8 @@ class Duties:
     """Ticks what is due. A duty that says it has more to do is due again at once."""
 
     def __init__(self, *, looped: bool = False, more: Sequence[Duty] = ()) -> None:
-        """`looped`: loops run beside us, and only promotion, which must be prompt, is ours."""
-        self._duties: list[Duty] = [(Every(0.2), lambda: recovery.promote())]
+        """`looped`: loops run beside us; promotion and the ends of pauses, which must be prompt, are ours anyway."""
+        self._duties: list[Duty] = [(Every(0.2), lambda: recovery.promote()), (Every(1.0), Ends().tick)]
         if not looped:
             self._duties += [
                 (Every(1.0, FIRST_AFTER_S), Repair().tick),

@@ -17,7 +17,7 @@ from jobs.models import Attempt, AttemptLog, ClaimLine, Job, Key, Owner, Receipt
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM, UNROUTED
 from jobs.selectors import limit
-from jobs.services import attempt_logs, owners, verifying
+from jobs.services import attempt_logs, owners, throttles, verifying
 from jobs.services.keys import Permission
 from jobs.states import HELD, Gate, State, status
 
@@ -207,7 +207,8 @@ def blocker(job: Job, now: datetime) -> Reason | None:
     """The first reason for which a waiting job is not running; None for one that is held or has ended."""
     if job.ended or job.state in HELD:
         return None
-    for ask in (_paused, _late, _not_due, _spent, _ownerless, _group_full, _owner_full, _tenant_full, _nobody):
+    for ask in (_paused, _late, _not_due, _spent, _throttled, _ownerless, _group_full, _owner_full, _tenant_full,
+                _nobody):
         if (reason := ask(job, now)) is not None:
             return reason
     return Reason("waiting_for_turn", "It is claimable and waits for its turn.")
@@ -266,6 +267,16 @@ def _spent(job: Job, now: datetime) -> Reason | None:
     if job.gate != Gate.SPENT:
         return None
     return Reason("claims_spent", f"It has used its {job.max_claims} claims; it is about to fail.")
+
+
+def _throttled(job: Job, now: datetime) -> Reason | None:
+    """Whether its queue, worker group, type or tenant is paused or at its cap."""
+    held = throttles.blockers_of(job)
+    if held:
+        return Reason(held[0].code, held[0].said)
+    if job.gate != Gate.TYPE:
+        return None
+    return Reason("type_let_in", "Its type has room again; it is about to be let in.")
 
 
 def _group_full(job: Job, now: datetime) -> Reason | None:

@@ -32,6 +32,7 @@ class Permission(StrEnum):
     ERASE = "erase"
     CALLBACKS = "callbacks"
     LIMITS = "limits"
+    THROTTLE = "throttle"
 
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,

@@ -18,7 +18,7 @@ from jobs.money import amount
 from jobs.retry import MAX_ATTEMPTS
 from jobs.services import tenancy
 from jobs.services.recovery import Repair
-from jobs.store import admission, due
+from jobs.store import admission, counting, due
 from jobs.store.sql import durable, joining
 
 # Whole numbers, and the least and the most that each may be.
@@ -114,7 +114,7 @@ def within_platform(name: str, value: Any) -> Any:
 def _follow(workspace_id: int) -> None:
     after: str | None = due.FIRST
     while after is not None:
-        _, after = durable(lambda here=after: admission.count_live(here, BATCH))  # type: ignore[misc]
+        _, after = durable(lambda here=after: counting.count_live(here, BATCH))  # type: ignore[misc]
     while durable(lambda: admission.hold_excess(workspace_id, BATCH)):
         pass
     Repair().tick()

@@ -16,9 +16,10 @@ from django.db.models import Count, Sum
 from jobs import clock
 from jobs.conf import registry
 from jobs.meters import Pair
-from jobs.models import Key, Worker
+from jobs.models import Key, Throttle, Worker
 from jobs.routing import UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
+from jobs.services import throttles
 from jobs.services.explain import RUNNER_LIVE_FOR
 from jobs.services.keys import Permission
 from jobs.services.letters import Grown, grown
@@ -35,6 +36,7 @@ WAITS_S = 5.0
 # Claims of so many minutes ago, and nothing settled since: handlers that hang, or runners that only claim.
 STALL_MINUTES, STALL_AFTER = 10, 3
 PACE_MINUTES = 5
+THROTTLED = 4
 HOUR = timedelta(minutes=MINUTES)
 
 
@@ -85,6 +87,7 @@ class Overview:
     busy: int
     paused: Sequence[Paused]
     parked: dict[str, int]
+    throttled: Sequence[Throttle]
     switched_off: Sequence[str]
     closed: Sequence[str]
 
@@ -146,6 +149,7 @@ def overview() -> Overview:
         letters_opened=opened, letters_answered=answered, grown=grown(now - HOUR),
         workers=workers["n"], slots=workers["slots"] or 0,
         busy=workers["busy"] or 0, paused=backlog.paused(), parked=backlog.parked(),
+        throttled=throttles.paused_now(now, THROTTLED),
         switched_off=sorted(d.name for d in registry() if not d.runs),
         closed=sorted(d.name for d in registry() if d.runs and not d.enabled))
 
@@ -198,7 +202,7 @@ def _hour(now: datetime) -> dict[Pair, _Minutes]:
 
 def _lines(now: datetime) -> list[Line]:
     hour, running = _hour(now), backlog.running()
-    (scheduled, all_due), (held, all_held) = backlog.gated("scheduled"), backlog.gated("exclusive")
+    (scheduled, all_due), (held, all_held) = backlog.gated("scheduled"), backlog.held_back()
     known = sorted({*backlog.pairs(), *hour, *running, *scheduled, *held})[: backlog.PAIRS]
     waiting, served = backlog.waiting(known), _Served(now)
     lines = []

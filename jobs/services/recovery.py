@@ -19,7 +19,7 @@ from jobs.definition import Span
 from jobs.leases import heartbeat_s
 from jobs.services import overtime
 from jobs.services.leaders import RENEW_S, lease_s
-from jobs.store import admission, due, leading
+from jobs.store import admission, counting, due, leading, throttling
 from jobs.store.moves import Answer, Moved
 from jobs.store.sql import ALIAS, NotInTransaction, durable, is_read_only, rows
 
@@ -28,6 +28,7 @@ log = logging.getLogger("jobs.recovery")
 BY = "loop:recovery"
 PROMOTE = 500
 BATCH = 200
+TYPES = 20
 # A47: younger work is the polls' business.
 OLD_S = 30.0
 
@@ -190,7 +191,7 @@ def server_age() -> timedelta:
 
 
 class Repair:
-    """Brings back what a lost release left behind: parked tenants with room, held jobs of groups with room.
+    """Brings back what a lost release left behind: parked tenants with room, held jobs of groups and types with room.
 
     It also counts live attempts under caps that were set after they were claimed.
     """
@@ -199,15 +200,18 @@ class Repair:
         self._tenant = 0
         self._group = (0, "")
         self._live: str | None = None
+        self._type, self._paused = "", 0
 
     def tick(self, limit: int = BATCH) -> bool:
         """One bounded look at each; true when something was repaired."""
         lines, self._tenant = durable(lambda: admission.repair_lines(self._tenant, limit))
         jobs, self._group = durable(lambda: admission.repair_groups(self._group, limit))
-        live, self._live = durable(lambda: admission.count_live(self._live or due.FIRST, limit))
-        if lines or jobs:
+        live, self._live = durable(lambda: counting.count_live(self._live or due.FIRST, limit))
+        typed, self._type = durable(lambda: admission.repair_types(self._type, TYPES))
+        resumed, self._paused = durable(lambda: throttling.unpark(self._paused, limit))
+        if lines or jobs or resumed:
             publish.wake_after_commit()
-        return bool(lines or jobs or live)
+        return bool(lines or jobs or live or typed or resumed)
 
 
 class Closing:

@@ -14,13 +14,13 @@ from django.db import transaction
 from jobs import publish
 from jobs.callbacks import MARK, PER_HOST
 from jobs.states import Gate
-from jobs.store import owning
+from jobs.store import owning, throttling
 from jobs.store.sql import array, durable, packed, rows, run
 
 BUCKETS = 63
 RELEASE_AT_MOST = 500
 _BUCKET = f"(hashtext(u.worker_group || '/' || u.queue || '/' || u.tenant_id) & {BUCKETS})"
-_LIMITS = """LEFT JOIN jobs_limits own ON own.tenant_id = {t}.tenant_id
+LIMITS = """LEFT JOIN jobs_limits own ON own.tenant_id = {t}.tenant_id
     LEFT JOIN jobs_limits ws ON ws.workspace_id = {t}.workspace_id AND ws.tenant_id IS NULL"""
 _GROUP_MAX = "coalesce(own.exclusive_group_max, ws.exclusive_group_max)"
 _GROUP_SCOPE = "coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')"
@@ -34,12 +34,14 @@ _ACTIVE = ("o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('qu
 Line = tuple[int, str, str, int]  # workspace, worker group, queue, tenant
 
 
-def _most(name: str) -> str:
+def group_max(name: str) -> str:
+    """SQL: the most of the group of this name that may run, where its tenant's and workspace's limits are joined."""
     house = f"CASE WHEN {_RESTS.format(name=name)} THEN 0 ELSE {PER_HOST} END"
     return f"CASE WHEN left({name}, 1) = '{MARK}' THEN {house} ELSE {_GROUP_MAX} END"
 
 
-def _scope(name: str) -> str:
+def group_scope(name: str) -> str:
+    """SQL: over what that is counted."""
     return f"CASE WHEN left({name}, 1) = '{MARK}' THEN 'workspace' ELSE {_GROUP_SCOPE} END"
 
 
@@ -60,6 +62,12 @@ class Ended(Protocol):
     def tenant_id(self) -> int: ...
     @property
     def exclusive_group(self) -> str | None: ...
+    @property
+    def worker_group(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def type(self) -> str: ...
     @property
     def owned(self) -> bool: ...
 
@@ -153,32 +161,41 @@ def usage(names: Iterable[str]) -> dict[str, tuple[int, int]]:
     return {name: (key, used.get(key, 0)) for name, key in keys.items()}
 
 
-_PARK = f"""UPDATE jobs_claim_line SET parked = 'cap' WHERE id IN (SELECT x.id FROM jobs_claim_line x
+_PARK = f"""UPDATE jobs_claim_line SET parked = '{{word}}' WHERE id IN (SELECT x.id FROM jobs_claim_line x
     WHERE x.worker_group = %s AND x.queue = %s AND x.tenant_id = ANY({array('bigint')}) AND x.parked IS NULL
     FOR NO KEY UPDATE SKIP LOCKED)"""
 
 
-def park(pair: tuple[str, str], tenants: Sequence[int]) -> None:
-    """Take full tenants out of a pair's rotation; the end of an attempt takes the same key and brings them back."""
-    run(_PARK, [*pair, packed(tenants)])
+def park(pair: tuple[str, str], tenants: Sequence[int], word: str = "cap") -> None:
+    """Take full (`cap`) or `paused` tenants out of a pair's rotation.
+
+    The end of an attempt takes the same key as a cap and brings them back; a resume brings back the paused ones.
+    """
+    run(_PARK.format(word=word), [*pair, packed(tenants)])
 
 
-def hold(job_ids: Sequence[str]) -> None:
-    """Take jobs of full groups, locked by us, out of the claim index."""
-    sql = f"UPDATE jobs_job SET gate = 'exclusive' WHERE id = ANY({array('uuid')}) AND state = 'queued'"
+def hold(job_ids: Sequence[str], gate: Gate = Gate.EXCLUSIVE) -> None:
+    """Take jobs, locked by us, out of the claim index: of full groups, or of a full or paused type."""
+    sql = f"UPDATE jobs_job SET gate = '{gate.value}' WHERE id = ANY({array('uuid')}) AND state = 'queued'"
     run(sql, [packed(job_ids)])
 
 
 # -- ends of attempts -------------------------------------------------------------------------------------
 
-_WAIT = f"""SELECT pg_advisory_xact_lock(s.key) FROM (SELECT DISTINCT hashtextextended(n.name, 0) AS key
-    FROM unnest({array('text')}) n(name) ORDER BY 1) s"""
+# With the keys of the types' caps; of queues' and worker groups' the names alone, since they put nobody aside.
+_WAIT = f"""SELECT s.name, CASE WHEN s.waits THEN pg_advisory_xact_lock(s.key)::text END FROM (
+    SELECT DISTINCT n.name, n.waits, hashtextextended(n.name, 0) AS key FROM (
+        SELECT u.name, true AS waits FROM unnest({array('text')}) u(name)
+        UNION ALL SELECT {throttling.NAME}, t.kind = 'type' FROM jobs_throttle t
+        WHERE t.most IS NOT NULL AND (t.kind = 'type' AND t.name = ANY({array('text')})
+            OR t.kind = 'queue' AND t.name = ANY({array('text')})
+            OR t.kind = 'worker_group' AND t.name = ANY({array('text')}))) n ORDER BY key) s"""
 _FREE = f"""SELECT g.workspace_id, g.tenant_id, g.name, g.scope,
         CASE WHEN g.most IS NULL THEN {RELEASE_AT_MOST} ELSE g.most - (SELECT count(*) FROM (
             SELECT 1 FROM jobs_job o WHERE {_ACTIVE.format(g='g')} LIMIT g.most) c) END
-    FROM (SELECT u.*, {_most('u.name')} AS most, {_scope('u.name')} AS scope
+    FROM (SELECT u.*, {group_max('u.name')} AS most, {group_scope('u.name')} AS scope
         FROM unnest({array('bigint')}, {array('bigint')}, %s::text[]) u(workspace_id, tenant_id, name)
-        {_LIMITS.format(t='u')}) g"""
+        {LIMITS.format(t='u')}) g"""
 _HELD = """SELECT h.id::text, h.workspace_id, h.worker_group, h.queue, h.tenant_id, g.n,
         row_number() OVER (PARTITION BY g.n ORDER BY h.priority DESC, h.available_at, h.id)
     FROM unnest({arrays}, %s::text[]) WITH ORDINALITY g(workspace_id, tenant_id, name, n) CROSS JOIN LATERAL (
@@ -199,11 +216,15 @@ def release(ended: Sequence[Ended]) -> None:
         groups |= {Group(*g) for g in owning.groups_waiting(owned)}
     names = {tenant_key(r.tenant_id) for r in ended} | {owning.owner_key(t) for t in owned}
     names |= {group_key(scope, *g) for g in groups for scope in ("tenant", "workspace")}
-    rows(_WAIT, [packed(sorted(names))])
+    met = {name for name, _ in rows(_WAIT, [
+        packed(sorted(names)), *(packed(sorted({str(getattr(r, of)) for r in ended}))
+                                 for of in ("type", "queue", "worker_group"))])} - names
     lines = release_held(sorted(groups)) + (owning.let_in(owned) if owned else [])
+    for type_ in sorted({name.split(":", 2)[2] for name in met if name.startswith("type:")}):
+        lines += throttling.let_in(type_)
     unparked = run(_UNPARK, [packed(sorted({r.tenant_id for r in ended}))])
     open_lines(lines)
-    if lines or unparked:
+    if lines or unparked or met:
         publish.wake_after_commit()
 
 
@@ -273,7 +294,7 @@ _PARKED = """SELECT DISTINCT s.tenant_id, s.workspace_id FROM (
     SELECT line.tenant_id, line.workspace_id FROM jobs_claim_line line
     WHERE line.parked = 'cap' AND line.tenant_id > %s ORDER BY line.tenant_id LIMIT {limit}) s ORDER BY s.tenant_id"""
 _CAPS = f"""SELECT u.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency)
-    FROM unnest({array('bigint')}, {array('bigint')}) u(tenant_id, workspace_id) {_LIMITS.format(t='u')}"""
+    FROM unnest({array('bigint')}, {array('bigint')}) u(tenant_id, workspace_id) {LIMITS.format(t='u')}"""
 _HELD_GROUPS = """WITH RECURSIVE g AS (
     (SELECT tenant_id, exclusive_group, workspace_id FROM jobs_job WHERE gate = 'exclusive'
         AND (tenant_id, exclusive_group) > (%s, %s) ORDER BY tenant_id, exclusive_group LIMIT 1)
@@ -323,11 +344,26 @@ def let_in_owned(tenants: Sequence[int]) -> int:
     return len(lines)
 
 
-_EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {_most('u.name')} AS most, {_scope('u.name')} AS scope FROM (
+def repair_types(after: str, limit: int, batch: int = throttling.ASIDE) -> tuple[int, str]:
+    """Let in jobs of types with room; how many, and the type to go on from ('': done)."""
+    types = throttling.held_types(after, limit)
+    caps = {name for _, names in types for name in names}
+    mine = tried(caps) if caps else {}
+    lines: list[Line] = []
+    for type_, names in types:
+        if all(name in mine for name in names):
+            lines += throttling.let_in(type_, batch)
+    open_lines(lines)
+    if lines:
+        publish.wake_after_commit()
+    return len(lines), types[-1][0] if len(types) == limit else ""
+
+
+_EXCESS = f"""WITH g AS MATERIALIZED (SELECT u.*, {group_max('u.name')} AS most, {group_scope('u.name')} AS scope FROM (
         SELECT o.workspace_id, o.tenant_id, o.exclusive_group AS name, count(*) AS n,
             count(*) FILTER (WHERE o.state = 'queued') AS waiting FROM jobs_job o
         WHERE o.exclusive_group IS NOT NULL AND o.gate IS NULL AND o.state IN ('queued', 'leased', 'running')
-            AND o.workspace_id = %s GROUP BY 1, 2, 3) u {_LIMITS.format(t='u')}),
+            AND o.workspace_id = %s GROUP BY 1, 2, 3) u {LIMITS.format(t='u')}),
     s AS (SELECT workspace_id, CASE WHEN scope = 'tenant' THEN tenant_id END AS tenant_id, name,
             least(sum(n) - min(most), sum(waiting)) AS over
         FROM g WHERE most IS NOT NULL GROUP BY 1, 2, 3 HAVING sum(n) > min(most) AND sum(waiting) > 0)
@@ -350,42 +386,3 @@ def hold_excess(workspace_id: int, limit: int) -> int:
         if held >= limit:
             break
     return held
-
-
-# Live attempts that a cap does not count: they were claimed before it was set, or under another scope.
-_UNCOUNTED = """SELECT u.job_id::text, u.attempt_id, u.name FROM (
-        SELECT s.*, 'tenant:' || s.tenant_id AS name FROM s
-        WHERE coalesce(s.own_cap, s.ws_cap) IS NOT NULL AND s.worker_group <> 'system'
-        UNION ALL
-        SELECT s.*, CASE WHEN s.scope = 'workspace' THEN 'group:w' || s.workspace_id ELSE 'group:' || s.tenant_id END
-            || ':' || s.exclusive_group FROM s WHERE s.exclusive_group IS NOT NULL AND s.group_max IS NOT NULL) u
-    WHERE NOT EXISTS (SELECT 1 FROM jobs_attempt_cap c WHERE c.attempt_id = u.attempt_id
-        AND c.cap_key = hashtextextended(u.name, 0))"""
-_LIVE = f"""SELECT a.job_id, a.id AS attempt_id, job.workspace_id, job.tenant_id, job.worker_group, job.exclusive_group,
-        own.tenant_concurrency AS own_cap, ws.tenant_concurrency AS ws_cap, {_most('job.exclusive_group')} AS group_max,
-        {_scope('job.exclusive_group')} AS scope
-    FROM (SELECT x.job_id, x.id FROM jobs_attempt x WHERE x.ended_at IS NULL AND {{where}}
-        ORDER BY x.job_id LIMIT {{limit}}) a
-    JOIN jobs_job job ON job.id = a.job_id {_LIMITS.format(t='job')}"""
-_LOCK_HELD = f"""SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')}) ORDER BY id
-    FOR NO KEY UPDATE SKIP LOCKED"""
-_COUNT = "INSERT INTO jobs_attempt_cap (attempt_id, cap_key) SELECT u.attempt_id, hashtextextended(u.name, 0) FROM (" \
-    "WITH s AS ({live}) {uncounted}) u ON CONFLICT DO NOTHING"
-
-
-def count_live(after: str, limit: int) -> tuple[int, str | None]:
-    """Count live attempts under the caps that are set by now; how many rows that took, and where to go on (None: done).
-
-    The jobs are locked first: an attempt cannot end, and leave its rows behind, while we write them.
-    """
-    where = "x.job_id > %s::uuid"
-    batch = rows(f"SELECT x.job_id::text FROM jobs_attempt x WHERE x.ended_at IS NULL AND {where}"
-                 f" ORDER BY x.job_id LIMIT {int(limit)}", [after])
-    found = rows(f"WITH s AS ({_LIVE.format(where=where, limit=int(limit))}) {_UNCOUNTED}", [after])
-    counted = 0
-    if found:
-        mine = [r[0] for r in rows(_LOCK_HELD, [packed(sorted({f[0] for f in found}))])]
-        if mine:
-            live = _LIVE.format(where=f"x.job_id = ANY({array('uuid')})", limit=int(limit))
-            counted = run(_COUNT.format(live=live, uncounted=_UNCOUNTED), [packed(mine)])
-    return counted, batch[-1][0] if len(batch) == limit else None

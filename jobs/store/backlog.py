@@ -75,7 +75,8 @@ _GATED = f"""SELECT worker_group, queue, count(*) FROM (SELECT worker_group, que
 
 
 # Of the index of each gate.
-_ORDER = {"scheduled": "available_at, id", "exclusive": "tenant_id, exclusive_group"}
+_ORDER = {"scheduled": "available_at, id", "exclusive": "tenant_id, exclusive_group",
+          "type": "type, workspace_id, tenant_id"}
 
 
 def running() -> dict[Pair, int]:
@@ -84,9 +85,15 @@ def running() -> dict[Pair, int]:
 
 
 def gated(gate: str) -> tuple[dict[Pair, int], bool]:
-    """Jobs behind `scheduled` or `exclusive` by pair, and whether these are all: CAP are looked at in all."""
+    """Jobs behind `scheduled`, `exclusive` or `type` by pair, and whether these are all: CAP are looked at in all."""
     found = {(group, queue): count for group, queue, count in rows(_GATED.format(gate=gate, order=_ORDER[gate]))}
     return found, sum(found.values()) <= CAP
+
+
+def held_back() -> tuple[dict[Pair, int], bool]:
+    """Jobs behind full groups and full or paused types by pair, and whether these are all."""
+    (groups, all_groups), (types, all_types) = gated("exclusive"), gated("type")
+    return {p: groups.get(p, 0) + types.get(p, 0) for p in {*groups, *types}}, all_groups and all_types
 
 
 _HELD = f"""SELECT worker_id, key_id, id, type, version, worker_group, queue, leased_at, held FROM (

@@ -24,8 +24,8 @@ from jobs.models import Job
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
 from jobs.states import State
-from jobs.store import admission
-from jobs.store.picking import Candidate, Line, Pair, Picked, judge
+from jobs.store import admission, throttling
+from jobs.store.picking import Candidate, Line, Pair, Picked, admit, judge, places_left, shut
 from jobs.store.spoilt import FAULTS, Spoilt, Unclaimable
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
 from jobs.store.verbs import holder
@@ -130,7 +130,7 @@ def _gather(claimer: Claimer, picked: Picked) -> None:
     seen: dict[Pair, set[int]] = {pair: set() for pair in pairs}
     for _ in range(LOOKS):
         limit = max(picked.left, 8)
-        found = _lines(claimer, pairs, limit)
+        found = _lines(claimer, pairs, limit, picked)
         more: list[Pair] = []
         for n, pair in enumerate(pairs, 1):
             here, cut = found.get(n, ([], False))
@@ -142,7 +142,7 @@ def _gather(claimer: Claimer, picked: Picked) -> None:
                 _serve(claimer, pair, lines, cut and len(here) > 1, picked)
             # Each had one helping at most: who came back short may find more at once.
             picked.again |= cut and picked.left < before
-            if lines and cut:
+            if lines and cut and not shut(pair, picked):
                 more.append(pair)
         if picked.left <= 0 or not more:
             return
@@ -152,7 +152,7 @@ def _gather(claimer: Claimer, picked: Picked) -> None:
 
 _LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency),
     coalesce(own.exclusive_group_max, ws.exclusive_group_max),
-    coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant')
+    coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant'), coalesce({paused}, false)
     FROM (SELECT p.n, line.* FROM unnest({arrays}) WITH ORDINALITY p(worker_group, queue, after, n)
         CROSS JOIN LATERAL (SELECT * FROM (
             (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id > p.after
@@ -161,33 +161,48 @@ _LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_c
             (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id <= p.after
                 ORDER BY {order} LIMIT {limit})) y LIMIT {limit}) line) s
     LEFT JOIN jobs_limits own ON own.tenant_id = s.tenant_id
-    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL"""
+    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL
+    LEFT JOIN jobs_throttle t ON t.tenant_id = s.tenant_id
+    UNION ALL {throttles}"""
 
 
-def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int) -> dict[int, tuple[list[Line], bool]]:
+def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int, picked: Picked) -> dict[int, tuple[list[Line], bool]]:
     """The next tenants of each pair in rotation, numbered by pair, and whether there may be more; locks nothing.
 
     Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
-    of a queue from every other claimer.
+    of a queue from every other claimer. The throttles come with them, as number 0.
     """
     where = "x.worker_group = p.worker_group AND x.queue = p.queue AND x.parked IS NULL"
     if claimer.workspace_id is not None:
         where += f" AND x.workspace_id = {int(claimer.workspace_id)}"
     if claimer.tenant_id is not None:
         where += f" AND x.tenant_id = {int(claimer.tenant_id)}"
+    for pair, full in picked.shut.items():
+        if pair in pairs and full:
+            where += f" AND NOT (p.n = {pairs.index(pair) + 1} AND x.workspace_id IN ({', '.join(map(str, full))}))"
+    throttles = throttling.READ
+    if claimer.workspace_id is not None:
+        throttles += f" AND (t.workspace_id IS NULL OR t.workspace_id = {int(claimer.workspace_id)})"
     # Only the open lines' own index ends with the id: without statistics the planner also liked the one of all lines.
     order = "x.tenant_id, x.id" if claimer.workspace_id is None else "x.tenant_id"
     arrays = ", ".join((array("text"), array("text"), array("bigint")))
-    sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit))
+    sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit), paused=throttling.PAUSED,
+                        throttles=throttles)
     cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
     found: dict[int, dict[int, Line]] = {}
     # A tenant may have several lines for a while: what was cut off is told by rows, not by tenants.
     count: dict[int, int] = {}
-    for n, *line in rows(sql, [packed([p[0] for p in pairs]), packed([p[1] for p in pairs]), packed(cursors)]):
+    groups, queues = packed([p[0] for p in pairs]), packed([p[1] for p in pairs])
+    rules: list[Sequence[Any]] = []
+    for n, *line in rows(sql, [groups, queues, packed(cursors), queues, groups]):
+        if n == 0:
+            rules.append(line)
+            continue
         if pairs[n - 1][0] == SYSTEM:
-            line[3:] = None, PER_HOST, "workspace"
+            line[3:] = None, PER_HOST, "workspace", False
         found.setdefault(n, {}).setdefault(line[2], Line(*line))
         count[n] = count.get(n, 0) + 1
+    picked.rules = throttling.Rules(rules) if rules else throttling.NONE
     return {n: (_in_turn(by.values(), cursors[n - 1]), count[n] >= limit) for n, by in found.items()}
 
 
@@ -200,12 +215,13 @@ def _serve(claimer: Claimer, pair: Pair, lines: list[Line], cut: bool, picked: P
 
     With more tenants than we looked at (`cut`) each gets one job at most before the next look.
     """
-    live = _with_room(pair, lines, picked)
+    live = _with_room(pair, admit(pair, lines, picked), picked)
     for _ in range(PASSES):
-        take = live[: picked.left]
-        if not take or picked.left <= 0:
+        left = places_left(live, picked)
+        take = live[:left]
+        if not take or left <= 0:
             break
-        share = 1 if cut else max(1, picked.left // len(take))
+        share = 1 if cut else max(1, left // len(take))
         given = _pass(pair, take, share, claimer, picked)
         claimer.cursors[pair] = take[-1].tenant_id
         rest = live[len(take):]
@@ -242,7 +258,7 @@ def _pass(pair: Pair, take: list[Line], share: int, claimer: Claimer, picked: Pi
 
 
 @lru_cache(maxsize=512)
-def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
+def _candidate_sql(limit: int, typed: bool) -> tuple[str, tuple[Any, ...]]:
     """The locking read of one line, as Django writes it, with the line's columns where the outer row stands.
 
     The state is a literal: as a parameter it would keep a prepared plan from using the partial index.
@@ -252,20 +268,24 @@ def _candidate_sql(limit: int) -> tuple[str, tuple[Any, ...]]:
         state=RawSQL("'queued'", ()), gate=None, available_at__lte=Now(),
         worker_group=RawSQL("line.worker_group", ()), queue=RawSQL("line.queue", ()),
         tenant_id=RawSQL("line.tenant_id", ()))
-    picked = (waiting.order_by(F("priority").desc(), "available_at", "id").values("id", "exclusive_group", "credential")
+    columns = ("id", "exclusive_group", "credential", *(("type",) if typed else ()))
+    picked: Any = (waiting.order_by(F("priority").desc(), "available_at", "id").values(*columns)
               .select_for_update(skip_locked=True, of=("self",), no_key=True))[:limit]
-    return picked.query.sql_with_params()
+    compiled: tuple[str, tuple[Any, ...]] = picked.query.sql_with_params()
+    return compiled
 
 
 def _candidates(claimer: Claimer, pair: Pair, tenants: list[int], share: int,
                 picked: Picked) -> list[Candidate]:
     # Literal limits: with a parameter there a cached plan may take a tenth of the table for granted.
-    inner, inner_params = _candidate_sql(share)
+    typed = bool(picked.rules.types)
+    inner, inner_params = _candidate_sql(share, typed)
     extra, extra_params = _narrowed(claimer, picked)
     if extra:
         inner = inner.replace(" ORDER BY ", f"{extra} ORDER BY ", 1)
     line = f"unnest({array('bigint')}) WITH ORDINALITY u(tenant_id, n)"
-    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group, c.credential FROM (SELECT u.n, u.tenant_id,"
+    sql = (f"SELECT c.id::text, line.tenant_id, c.exclusive_group, c.credential, {'c.type' if typed else 'NULL'}"
+           f" FROM (SELECT u.n, u.tenant_id,"
            f" %s::text AS worker_group, %s::text AS queue FROM {line} OFFSET 0) line CROSS JOIN LATERAL ({inner}) c")
     return rows(sql, [pair[0], pair[1], packed(tenants), *inner_params, *extra_params])  # type: ignore[return-value]
 

@@ -148,7 +148,7 @@ def bulk_answers(ms: int, limit: int = BATCH) -> int:
 
 # What a tenant has beside its jobs; each has a tenant_id.
 OF_TENANT = ("jobs_bulk_answer", "jobs_callback_secret", "jobs_limits", "jobs_key", "jobs_owner", "jobs_target",
-             "jobs_claim_line", "jobs_retry_window")
+             "jobs_claim_line", "jobs_retry_window", "jobs_throttle")
 # A full lock, since they are deleted. Untold ends are waited for until patience is over.
 _NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
         WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)

@@ -18,6 +18,7 @@ from jobs.services.leaders import Leadership, lease_s
 from jobs.services.owners import Owners
 from jobs.services.recovery import BATCH, Closing, Deadlines, Recovery, Redrive, Registered, Repair
 from jobs.services.retention import Retention
+from jobs.services.throttles import Ends
 from jobs.services.triage import DUTY, Triage
 from jobs.worker.connection import TROUBLE, drop, own_connection, sentence
 from jobs.worker.outage import worth_a_line
@@ -85,6 +86,7 @@ def loops(registered: Registered | None = None) -> list[Loop]:
         Loop("recovery", Recovery().tick, every),
         Loop("deadlines", Deadlines().tick, 5.0),
         Loop("repair", Repair().tick, 1.0),
+        Loop("throttles", Ends().tick, 1.0, limit=100),
         Loop("closing", Closing().tick, 2.0, limit=500),
         Loop("redrive", Redrive().tick, 15.0, limit=500, first_after_s=REDRIVE_FIRST_AFTER_S),
         Loop("workers", workers.tidy, 30.0),

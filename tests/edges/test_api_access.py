@@ -44,7 +44,8 @@ def test_no_key_and_every_dead_key_are_401_alike(api):
     ("POST", "/jobs/x/abort", "control"), ("POST", "/assignments/x/cancelled", "claim"),
     ("POST", "/jobs/x/follow-up", "control"), ("POST", "/jobs/x/redact", "erase"), ("GET", "/jobs/x/wait", "read"),
     ("POST", "/agents/x/jobs", "enqueue"), ("GET", "/owner", "owners"), ("PUT", "/owner", "owners"),
-    ("DELETE", "/owner", "owners"),
+    ("DELETE", "/owner", "owners"), ("GET", "/throttles", "throttle"), ("GET", "/throttles/queue/chat", "throttle"),
+    ("PUT", "/throttles/queue/chat", "throttle"), ("DELETE", "/throttles/queue/chat", "throttle"),
     ("POST", "/assignments/x/fail", "claim"), ("POST", "/assignments/x/release", "claim"),
 ])
 def test_each_method_needs_its_own_permission(api, method, path, needs):

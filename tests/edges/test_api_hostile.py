@@ -51,6 +51,7 @@ FIELDS = {
     "controls": ("action", "reason", "unheard_of"), "resume": ("available_at", "delay_s"),
     "requeue": ("reason",), "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
     "owner": ("reference", "label", "expires_at", "concurrency"),
+    "throttle": ("most", "paused", "reason", "for_s", "until", "unheard_of"),
     "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"),
     "extend": ("checkpoint", "progress", "diagnostic", "consumed", "unheard_of"),
     "complete": ("artifact", "unheard_of"),
@@ -58,9 +59,11 @@ FIELDS = {
     "release": ("delay_s", "not_before", "unheard_of"),
 }
 BASE = {"enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
-        "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"}}
-METHODS = {"owner": "PUT"}
-PLACES = {"enqueue": "/jobs", "agents": "/agents/claude/jobs", "owner": "/owner"}
+        "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"},
+        "throttle": {"most": 3}}
+METHODS = {"owner": "PUT", "throttle": "PUT"}
+PLACES = {"enqueue": "/jobs", "agents": "/agents/claude/jobs", "owner": "/owner",
+          "throttle": "/throttles/queue/chat"}
 # Bodies as they stand on the wire, with their content type.
 RAW = {
     "empty": (b"", "application/json"), "blank": (b"  ", "application/json"), "array": (b"[]", "application/json"),

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs import meters
 from jobs.clock import Now
 from jobs.models import ClaimLine, Key, Worker
-from jobs.services import intake, overview, traffic, workers
+from jobs.services import intake, overview, throttles, traffic, workers
 from jobs.store import backlog
 from jobs.store import traffic as rollup
 from tests import database
@@ -281,3 +281,22 @@ def test_the_overview_in_a_browser(console, driver):
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.click("table.queues tbody tr a >> nth=0")
     assert "state=queued" in page.url
+
+
+def test_it_says_what_is_paused_by_whom_why_and_until_when(seen, driver):
+    """C9: queues, worker groups, types and tenants, the latest three; with a way to resume for who has the admin."""
+    intake.enqueue("echo", {})
+    throttles.pause("queue", "chat", by=UNSAFE, reason=UNSAFE, for_s=3600)
+    throttles.pause("type", "echo", by="ann", reason="a bug", workspace=default_workspace())
+    page = seen()
+    assert page.count("<strong>Paused</strong>") == 2
+    assert "of workspace default" in page
+    assert "on the whole site" in page
+    assert "in 1 h" in page or "in 60 min" in page or "in 59 min" in page
+    assert "until somebody resumes it" in page
+    assert UNSAFE not in page
+    assert "Resume or change" not in page
+    driver.claim(1)
+    assert line().held.number == 1
+    throttles.remove("type", "echo", by="ann", workspace=default_workspace())
+    assert seen().count("<strong>Paused</strong>") == 1
