@@ -1,7 +1,7 @@
 """The rows of Jobsite: one noun or a close pair a module."""
 
 from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
-from jobs.models.bulk_answer import BulkAnswer
+from jobs.models.bulk_operation import BulkItem, BulkOperation
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.erasure import Erasure
@@ -11,11 +11,12 @@ from jobs.models.line import ClaimLine
 from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
-from jobs.models.tenancy import Limits, Tenant, Workspace
+from jobs.models.tenancy import Limits, RequeueWindow, Tenant, Workspace
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkItem", "BulkOperation", "ClaimLine", "Command",
+    "DeadLetter", "Erasure", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "RequeueWindow", "Target", "Tenant",
+    "Traffic", "Worker", "Workspace",
 ]

@@ -61,6 +61,8 @@ class Limits(models.Model):
     max_attempts_cap = models.PositiveIntegerField(null=True, db_comment="Largest max_attempts a request may ask (C13)")
     claim_max_wait_s = models.PositiveIntegerField(null=True, db_comment="Longest wait of a claim (C31)")
     release_max_delay_s = models.PositiveIntegerField(null=True, db_comment="Longest delay of a release (C32)")
+    requeue_rate = models.PositiveIntegerField(null=True, db_comment="Most requeues of a tenant in a window (C28)")
+    requeue_window_s = models.PositiveIntegerField(null=True, db_comment="That window in seconds; null: 60 (C28)")
     updated_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -83,3 +85,18 @@ class Limits(models.Model):
 
     def __str__(self) -> str:
         return f"limits of {f'workspace {self.workspace_id}' if self.tenant_id is None else f'tenant {self.tenant_id}'}"
+
+
+class RequeueWindow(models.Model):
+    """How many requeues a tenant has had since its present window began; a row only where a rate is set (C28)."""
+
+    tenant_id = models.BigIntegerField(primary_key=True)
+    began_at = models.DateTimeField()
+    spent = models.PositiveIntegerField()
+
+    class Meta:
+        db_table = "jobs_requeue_window"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.spent} of {self.tenant_id}"

@@ -12,13 +12,13 @@ from django.shortcuts import redirect
 
 from jobs import clock
 from jobs.errors import Invalid, JobsError
-from jobs.models import BulkAnswer
+from jobs.models import BulkOperation
 from jobs.pages.access import Page, operator
 from jobs.pages.letter import VERBS, status_of
 from jobs.pages.narrowing import Narrowed, narrowed, number
 from jobs.selectors import TooSlow
-from jobs.services import letters, triage
-from jobs.services.triage import Pace
+from jobs.services import letters, operations
+from jobs.services.operations import Pace
 
 RECENT = 50
 
@@ -48,7 +48,7 @@ class Preview(Page):
         try:
             if chosen.faults:
                 raise Invalid(next(iter(chosen.faults.values())), field=next(iter(chosen.faults)))
-            begun = triage.begin(self.verb, chosen.match, by=operator(request), reason=said["why"],
+            begun = operations.begin(self.verb, chosen.match, by=operator(request), reason=said["why"],
                                  token=_token(said["token"]), pace=_pace(said))
         except JobsError as error:
             return self._shown(chosen, status_of(error), refused=error, **said)
@@ -57,7 +57,7 @@ class Preview(Page):
     def _shown(self, chosen: Narrowed, status: int = 200, **more: Any) -> HttpResponse:
         if self.verb not in VERBS:
             chosen.faults["verb"] = "Requeue or discard?"
-        context = self.get_context_data(chosen=chosen, verb=self.verb, most=triage.COUNTED, sample=[], count=0)
+        context = self.get_context_data(chosen=chosen, verb=self.verb, most=operations.COUNTED, sample=[], count=0)
         if not chosen.faults:
             try:
                 context |= _previewed(chosen)
@@ -101,7 +101,7 @@ class Bulks(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The latest of them."""
-        return super().get_context_data(bulks=list(BulkAnswer.objects.order_by("-pk")[:RECENT]), **kwargs)
+        return super().get_context_data(bulks=list(BulkOperation.objects.order_by("-pk")[:RECENT]), **kwargs)
 
 
 class Bulk(Page):
@@ -117,10 +117,10 @@ class Bulk(Page):
 
 def triage_of(pk: int) -> dict[str, Any]:
     """What the page of a bulk answer shows; 404 where it is not there (any more)."""
-    found = BulkAnswer.objects.filter(pk=pk).first()
+    found = BulkOperation.objects.filter(pk=pk).first()
     if found is None:
         raise Http404("There is no such answer.")
-    return {"bulk": found, "told": triage.told(found), "skipped": sorted(found.skipped.items(), key=lambda s: -s[1])}
+    return {"bulk": found, "told": operations.told(found), "skipped": sorted(found.skipped.items(), key=lambda s: -s[1])}
 
 
 class Steer(Page):
@@ -131,13 +131,13 @@ class Steer(Page):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """For who may give that very answer."""
-        found: BulkAnswer = triage_of(kwargs["pk"])["bulk"]
+        found: BulkOperation = triage_of(kwargs["pk"])["bulk"]
         if not request.user.has_perm(VERBS[found.verb].label):
             raise PermissionDenied
         if self.verb == "stop":
-            done = triage.stop(found.pk, by=operator(request))
+            done = operations.stop(found.pk, by=operator(request))
         else:
-            done = triage.let_go(found.pk)
+            done = operations.let_go(found.pk)
         if not done:
             messages.warning(request, "It was too late for that: see how it stands.")
         return redirect("console:bulk", pk=found.pk)

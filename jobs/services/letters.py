@@ -16,7 +16,7 @@ from django.db.models.functions import Left, Right
 from jobs.models import Attempt, DeadLetter, Tenant, Workspace
 from jobs.redaction import whole
 from jobs.selectors import subjects
-from jobs.services.triage import patiently
+from jobs.services.operations import patiently
 from jobs.store import matching
 from jobs.store.matching import Match
 

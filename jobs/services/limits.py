@@ -14,8 +14,9 @@ from jobs.store import admission, due
 from jobs.store.sql import durable, joining
 
 # What the product enforces; the other columns of the row wait for it.
-COUNTS = ("tenant_concurrency", "exclusive_group_max", "claim_max_wait_s", "release_max_delay_s")
-MAY_BE_ZERO = frozenset({"claim_max_wait_s"})
+COUNTS = ("tenant_concurrency", "exclusive_group_max", "claim_max_wait_s", "release_max_delay_s",
+          "requeue_rate", "requeue_window_s")
+MAY_BE_ZERO = frozenset({"claim_max_wait_s", "requeue_rate"})
 SCOPES = ("tenant", "workspace")
 MOST = 2_000_000_000
 BATCH = 1_000

@@ -25,6 +25,8 @@ from jobs.store.sql import durable, sqlstate
 T = TypeVar("T")
 log = logging.getLogger("jobs.retention")
 LIMIT = 2_000
+# What a bulk operation did to each can be read for a week after its end.
+ITEMS_MS = 7 * 86_400_000
 # The statement took longer than this connection allows.
 QUERY_CANCELED = "57014"
 
@@ -33,6 +35,15 @@ def keeps() -> list[Keep]:
     """How long the jobs of each definition are kept, those that are kept for ever left out."""
     said = [(d, conf().RETENTION_S if isinstance(d.retention, Site) else d.retention) for d in registry()]
     return [Keep(d.type, d.version, int(seconds * 1000)) for d, seconds in said if seconds is not None]
+
+
+def _bulk(limit: int) -> bool:
+    """Bulk operations and their items; true while there is more."""
+    kept_s = conf().RETENTION_S
+    kept_ms = ITEMS_MS if kept_s is None else int(kept_s * 1000)
+    if durable(lambda: erase.bulk_items(min(ITEMS_MS, kept_ms), limit)) >= limit:
+        return True
+    return kept_s is not None and durable(lambda: erase.bulk_operations(kept_ms)) >= erase.BATCH
 
 
 class Retention:
@@ -47,16 +58,14 @@ class Retention:
         """Look at so many jobs, then letters, then minutes, and delete a batch; true while there is more."""
         known = keeps()
         if not known:
-            return traffic.forget(limit)
+            return _bulk(limit) or traffic.forget(limit)
         if self._job is not None:
             self._job = self._jobs(known, self._job, limit)
             return True
         self._letter = self._letters(known, limit)
         if self._letter == 0:
             self._job = due.FIRST
-            if (kept_s := conf().RETENTION_S) is not None:
-                durable(lambda: erase.bulk_answers(int(kept_s * 1000)))
-            return traffic.forget(limit)
+            return _bulk(limit) or traffic.forget(limit)
         return True
 
     def _jobs(self, known: list[Keep], after: str, limit: int) -> str | None:

@@ -15,7 +15,7 @@ from tests import database as db
 
 ALL = tuple(p.value for p in keys.Permission)
 TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
-          "owner", "erasure", "bulk_answer", "limits")
+          "owner", "erasure", "bulk_operation", "limits")
 
 
 class Caller:

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from jobs.models import BulkAnswer, DeadLetter
+from jobs.models import BulkOperation, DeadLetter
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.test_commands import refused, say
@@ -39,7 +39,7 @@ def test_all_that_match_are_answered(driver: Driver, verb: str, state: str) -> N
     mine, other = [failed(driver) for _ in range(3)], failed(driver, "other")
     chosen = ("--cluster", mine[0].cluster)
     assert say("deadletters", verb, *chosen, "--dry-run") == "3 match; nothing was done."
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()
     assert say("deadletters", verb, *chosen, "--reason", "fixed").startswith("3 ")
     for letter in mine:
         letter.refresh_from_db()
@@ -57,7 +57,7 @@ def test_the_exit_code_says_that_some_were_left_alone(driver: Driver) -> None:
     with pytest.raises(SystemExit) as ended:
         call_command("deadletters", "requeue", "--id", str(first.pk), "--id", str(second.pk), "--reason", "r")
     assert ended.value.code == 3
-    assert BulkAnswer.objects.get().skipped == {"unregistered_version": 1}
+    assert BulkOperation.objects.get().skipped == {"unregistered_version": 1}
 
 
 def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
@@ -73,4 +73,4 @@ def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
     for words in (("show", "x"), ("clusters", "--since", "soon"), ("requeue", "--rate", "0")):
         with pytest.raises(CommandError):
             say("deadletters", *words)
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()

@@ -9,11 +9,11 @@ from django.utils.html import format_html
 
 from jobs.admin import showing
 from jobs.admin.base import JobsAdmin
-from jobs.models import BulkAnswer
+from jobs.models import BulkOperation
 
 
-@admin.register(BulkAnswer)
-class BulkAnswerAdmin(JobsAdmin):
+@admin.register(BulkOperation)
+class BulkOperationAdmin(JobsAdmin):
     """One person's answer to many letters each; it is steered in the console."""
 
     list_display = ("pk", "verb", "by", "reason", "expected", "done", "skipped_count", "created_at", "shown_end")
@@ -22,22 +22,22 @@ class BulkAnswerAdmin(JobsAdmin):
               "most_failed", "created_at", "going_at", "moved_at", "ended_at", "end", "ended_by")
 
     @admin.display(description="skipped")
-    def skipped_count(self, bulk: BulkAnswer) -> int:
+    def skipped_count(self, bulk: BulkOperation) -> int:
         """How many letters were left alone."""
         return bulk.skipped_count
 
     @admin.display(description="end")
-    def shown_end(self, bulk: BulkAnswer) -> Any:
+    def shown_end(self, bulk: BulkOperation) -> Any:
         """How it ended, if it has."""
         return showing.badge(bulk.end) if bulk.end else showing.badge("open", "going on")
 
     @admin.display(description="skipped")
-    def shown_skipped(self, bulk: BulkAnswer) -> str:
+    def shown_skipped(self, bulk: BulkOperation) -> str:
         """By the code of the refusal."""
         return ", ".join(f"{code}: {n}" for code, n in sorted(bulk.skipped.items())) or showing.NOTHING
 
     @admin.display(description="console")
-    def console(self, bulk: BulkAnswer) -> Any:
+    def console(self, bulk: BulkOperation) -> Any:
         """Where it can be watched and stopped."""
         url = showing.console(bulk.pk, "bulk")
         return format_html('<a href="{}">Watch it in the console</a>', url) if url else showing.NOTHING
