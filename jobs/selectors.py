@@ -29,7 +29,7 @@ from jobs.store.sql import ALIAS, run, sqlstate
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 # What lists never show, and what would make them heavy (B40).
-_HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
+HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
           "head")
 # A filter that few jobs pass makes the database look through all that its tenant ever had.
 LIST_PATIENCE_MS = 5_000
@@ -124,7 +124,7 @@ def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None
 
     Raises Invalid invalid_cursor, TenantNotFound, and TooSlow after LIST_PATIENCE_MS.
     """
-    found = _jobs(known(seen)).defer(*_HEAVY)
+    found = _jobs(known(seen)).defer(*HEAVY)
     if narrowed.states:
         found = found.filter(state__in=narrowed.states)
     if narrowed.type is not None:
@@ -226,6 +226,19 @@ def open_letter(of: Job) -> DeadLetter:
     if found is None:
         raise JobNotFound()
     return found
+
+
+def latest_letter(of: Job) -> DeadLetter:
+    """The job's latest dead letter, open or answered. Raises NotFound, as for a job that is not there (C28)."""
+    found = letter_of(of)
+    if found is None:
+        raise JobNotFound()
+    return found
+
+
+def letter_of(of: Job) -> DeadLetter | None:
+    """The job's latest dead letter, where it has had one."""
+    return DeadLetter.objects.filter(job_id=of.pk).order_by("-chain").first()
 
 
 # --- assignments ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from jobs import codecs, selectors
 from jobs.clock import jsonable
 from jobs.conf import registry
 from jobs.leases import heartbeat_s
-from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
+from jobs.models import Artifact, Attempt, AttemptLog, DeadLetter, Job, Receipt
 from jobs.models import Command as CommandRow
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page
@@ -56,8 +56,29 @@ def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
         {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
         for e in stages.entries(row)]
     told = {**summary(row), "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input,
-            "stages": said}
+            "stages": said, "dead_letter": letter_in(row)}
     return {**told, "input": parsed(row.input)} if with_input else told
+
+
+def letter(row: DeadLetter) -> dict[str, Any]:
+    """An open dead letter as its list shows it, under the id of its job (C23)."""
+    return {"id": str(row.job_id), "job_id": row.job.external_id, "type": row.type, "version": row.job.version,
+            "tenant_subject": row.job.tenant.subject, "queue": row.job.queue, **_failed(row)}
+
+
+def letter_in(job: Job) -> dict[str, Any] | None:
+    """The dead letter of a failed job, with the answer to it where there is one; None: it left none (C22, C29)."""
+    row = selectors.letter_of(job) if job.state == State.FAILED else None
+    if row is None:
+        return None
+    return {**_failed(row), "resolution": row.resolution, "resolved_at": jsonable(row.resolved_at),
+            "resolve_reason": row.resolve_reason}
+
+
+def _failed(row: DeadLetter) -> dict[str, Any]:
+    return {"reason": row.reason, "attempt_count": row.attempt_count, "chain": row.chain, "cluster": row.cluster,
+            "last_error": {"reason_code": row.reason_code, "message": row.error or None},
+            "opened_at": jsonable(row.opened_at)}
 
 
 def labels_of(job: Job) -> Mapping[str, str]:

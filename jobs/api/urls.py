@@ -13,6 +13,7 @@ from jobs.api import (
     events,
     history,
     jobs,
+    letters,
     owner,
     runtime,
     views,
@@ -21,6 +22,7 @@ from jobs.api import (
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
+    path("v1/jobs/dead-letters", letters.Letters.as_view()),
     path("v1/jobs/<str:name>", jobs.Job.as_view()),
     path("v1/jobs/<str:name>/events", events.JobEvents.as_view()),
     path("v1/jobs/<str:name>/wait", waiting.Wait.as_view()),
@@ -32,9 +34,9 @@ urlpatterns = [
     path("v1/jobs/<str:name>/follow_up", commands.FollowUp.as_view()),
     path("v1/jobs/<str:name>/follow-up", commands.FollowUp.as_view()),
     path("v1/jobs/<str:name>/abort", commands.Abort.as_view()),
-    path("v1/jobs/<str:name>/requeue", controls.Requeue.as_view()),
+    path("v1/jobs/<str:name>/requeue", letters.Requeue.as_view()),
     path("v1/jobs/<str:name>/redact", controls.Redact.as_view()),
-    path("v1/jobs/<str:name>/dead-letter", controls.DeadLetter.as_view()),
+    path("v1/jobs/<str:name>/dead-letter", letters.DeadLetter.as_view()),
     path("v1/agents/<str:agent>/jobs", agents.AgentJobs.as_view()),
     path("v1/definitions", definitions.Definitions.as_view()),
     path("v1/owner", owner.OwnerOfTenant.as_view()),

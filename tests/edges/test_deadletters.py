@@ -65,7 +65,7 @@ def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
     failed(driver)
     assert "--all" in refused("deadletters", "discard", "--reason", "r")
     assert "--reason" in refused("deadletters", "discard", "--all")
-    assert "No open dead letter" in refused("deadletters", "discard", "--type", "nothing", "--reason", "r")
+    assert "Nothing matches" in refused("deadletters", "discard", "--type", "nothing", "--reason", "r")
     assert "no such workspace" in refused("deadletters", "clusters", "--workspace", "nowhere")
     assert "tenant" in refused("deadletters", "clusters", "--tenant", "nobody")
     assert "no such dead letter" in refused("deadletters", "show", "99")

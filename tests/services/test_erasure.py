@@ -44,6 +44,7 @@ from jobs.services import (
     explain,
     intake,
     keys,
+    operations,
     progress,
     reconciling,
     settlement,
@@ -303,6 +304,7 @@ OURS = {
     "jobs_receipt": {"kind", "body"},
     "jobs_dead_letter": {"type", "reason", "reason_code", "resolution", "resolved_by", "resolve_reason",
                          "actor_kind", "actor_ref"},
+    "jobs_bulk_item": {"outcome"},
 }
 
 
