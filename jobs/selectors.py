@@ -97,6 +97,19 @@ def job(seen: Scope, name: str) -> Job:
     return found
 
 
+def some(seen: Scope, job_ids: Sequence[str]) -> list[Job]:
+    """Those of these jobs that are in scope, newest first, as lists show them."""
+    return list(_jobs(seen).defer(*HEAVY).filter(pk__in=list(job_ids)).order_by("-pk"))
+
+
+def letters(seen: Scope, letter_ids: Sequence[int]) -> list[DeadLetter]:
+    """Those of these dead letters that are in scope, newest first, with their jobs."""
+    if seen.tenant_id is None:
+        return []
+    mine = DeadLetter.objects.filter(pk__in=list(letter_ids), workspace_id=seen.workspace_id, tenant_id=seen.tenant_id)
+    return list(mine.select_related("job__tenant").defer(*(f"job__{name}" for name in HEAVY)).order_by("-pk"))
+
+
 def anywhere(name: str) -> Job | None:
     """The job with this id of ours, wherever it is: for operators, who stand outside of every scope."""
     if not _UUID.fullmatch(name):

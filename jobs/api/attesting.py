@@ -37,9 +37,9 @@ def is_member(who: Principal) -> bool:
     return bool(getattr(who, "member", False))
 
 
-def seen_letters(request: Request) -> Scope:
+def seen_letters(request: Request, said: dict[str, Any] | None = None) -> Scope:
     """Whose letters a list is of. Raises Invalid tenant_subject_required for a tenant's key that names none (C25)."""
-    named = named_tenant(request)
+    named = named_tenant(request, (said or {}).get("tenant_subject"))
     _check_named(caller(request), named)
     return caller(request).scope(named)
 

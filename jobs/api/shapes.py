@@ -13,11 +13,11 @@ from jobs import codecs, selectors
 from jobs.clock import jsonable
 from jobs.conf import registry
 from jobs.leases import heartbeat_s
-from jobs.models import Artifact, Attempt, AttemptLog, DeadLetter, Job, Receipt
+from jobs.models import Artifact, Attempt, AttemptLog, BulkOperation, DeadLetter, Job, Receipt
 from jobs.models import Command as CommandRow
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page
-from jobs.services import runners, stages
+from jobs.services import operations, runners, stages
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
 from jobs.services.commands import Command
@@ -79,6 +79,24 @@ def _failed(row: DeadLetter) -> dict[str, Any]:
     return {"reason": row.reason, "attempt_count": row.attempt_count, "chain": row.chain, "cluster": row.cluster,
             "last_error": {"reason_code": row.reason_code, "message": row.error or None},
             "opened_at": jsonable(row.opened_at)}
+
+
+def bulk(row: BulkOperation) -> dict[str, Any]:
+    """A bulk operation and how far it has come; counts are those of the batches that have committed."""
+    how = operations.told(row)
+    return {
+        "id": str(row.token), "about": row.about, "verb": row.verb, "reason": row.reason, "by": row.by,
+        "filter": operations.filter_of(row), "status": how.word,
+        **expected(row.expected), "total": row.total, "done": row.done,
+        "skipped": row.skipped, "left": how.left, "erased": how.gone, "rate": row.rate, "canary": row.canary,
+        "most_failed": row.most_failed, "created_at": jsonable(row.created_at), "moved_at": jsonable(row.moved_at),
+        "ended_at": jsonable(row.ended_at), "ended_by": row.ended_by}
+
+
+def expected(number: int | None) -> dict[str, Any]:
+    """How many were counted: at most 100,000, `more` where there are more of them; null: it would take too long."""
+    more = number is not None and number > operations.COUNTED
+    return {"expected": operations.COUNTED if more else number, "more": more}
 
 
 def labels_of(job: Job) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Bulk operations over jobs as well as letters, with a frozen set and an outcome for each; attested answers to letters."""
+"""Bulk operations over jobs as well as letters, with an outcome for each; answers to letters with their actor."""
 
 from django.db import migrations, models
 from django.db.models import Q

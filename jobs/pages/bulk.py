@@ -120,7 +120,8 @@ def triage_of(pk: int) -> dict[str, Any]:
     found = BulkOperation.objects.filter(pk=pk).first()
     if found is None:
         raise Http404("There is no such answer.")
-    return {"bulk": found, "told": operations.told(found), "skipped": sorted(found.skipped.items(), key=lambda s: -s[1])}
+    skipped = sorted(found.skipped.items(), key=lambda s: -s[1])
+    return {"bulk": found, "told": operations.told(found), "skipped": skipped}
 
 
 class Steer(Page):

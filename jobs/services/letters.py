@@ -15,10 +15,11 @@ from django.core import signing
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Left, Right
 
+from jobs import selectors
 from jobs.errors import Invalid
 from jobs.models import Attempt, DeadLetter, Tenant, Workspace
 from jobs.redaction import whole
-from jobs.selectors import HEAVY, Page, Scope, known, subjects
+from jobs.selectors import Page, Scope, known, subjects
 from jobs.services.operations import patiently
 from jobs.store import matching
 from jobs.store.matching import Match
@@ -102,9 +103,7 @@ def page(seen: Scope, match: Match, *, limit: int, cursor: str | None = None) ->
     signer = signing.Signer(salt="jobs.letters:" + hashlib.sha256(repr(tuple(narrowed)).encode()).hexdigest())
     before = None if cursor is None else _unsigned(signer, cursor)
     ids = patiently(lambda: matching.newest(narrowed, before, limit + 1))
-    found = (DeadLetter.objects.select_related("job__tenant").defer(*(f"job__{name}" for name in HEAVY))
-             .in_bulk(ids[:limit]))
-    return Page([found[pk] for pk in ids[:limit] if pk in found],
+    return Page(selectors.letters(seen, ids[:limit]),
                 signer.sign(str(ids[limit - 1])) if len(ids) > limit else None)
 
 

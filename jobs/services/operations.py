@@ -14,7 +14,7 @@ from django.db import OperationalError, transaction
 from jobs import clock
 from jobs.errors import Conflict, Invalid, NotFound
 from jobs.models import BulkItem, BulkOperation, Leader
-from jobs.selectors import QUERY_CANCELED, TooSlow
+from jobs.selectors import QUERY_CANCELED, Scope, TooSlow
 from jobs.services.cancellation import check_reason
 from jobs.states import ACTIVE, State
 from jobs.store import bulk, matching, meant
@@ -35,6 +35,12 @@ PATIENCE_MS = 5_000
 
 
 WAITING = "waiting"
+
+
+class BulkNotFound(NotFound):
+    """There is no such bulk operation, or it is not yours."""
+
+    code = "bulk_not_found"
 
 
 class TokenUsed(Conflict):
@@ -157,6 +163,45 @@ def match_of(asked: BulkOperation) -> Match | JobMatch:
         return meant.read(asked.job_filter or {})
     return Match(asked.workspace_id, asked.tenant_id, asked.type, asked.letter_reason, asked.cluster, asked.since,
                  asked.house, None if asked.letters is None else tuple(asked.letters), asked.upto, until=asked.until)
+
+
+class Foreseen(NamedTuple):
+    """How many match, as `counted` says it, and the ids of the newest of them."""
+
+    match: Match | JobMatch | None
+    expected: int | None
+    sample: list[Any]
+
+
+def preview(verb: str, match: Match | JobMatch, size: int) -> Foreseen:
+    """What an operation would meet, without beginning it. Raises as `begin` does for states, and TooSlow."""
+    chosen = fixed(verb, match)
+    if chosen is None:
+        return Foreseen(None, 0, [])
+    if isinstance(chosen, Match):
+        letters = chosen
+        found: list[Any] = list(patiently(lambda: matching.newest(letters, None, size)))
+    else:
+        jobs = chosen
+        found = list(patiently(lambda: meant.sample(jobs, size)))
+    return Foreseen(chosen, counted(chosen), found)
+
+
+def by_token(seen: Scope, token: uuid.UUID) -> BulkOperation | None:
+    """The operation of this token on what is of this scope's tenant, if there is one."""
+    if seen.tenant_id is None:
+        return None
+    return BulkOperation.objects.filter(token=token, workspace_id=seen.workspace_id, tenant_id=seen.tenant_id).first()
+
+
+def filter_of(asked: BulkOperation) -> dict[str, Any]:
+    """What it was narrowed to, by the words of a filter; moments as text."""
+    match = match_of(asked)
+    told = match.told() if isinstance(match, JobMatch) else {
+        name: clock.jsonable(value) if name in ("since", "until") else value
+        for name, value in match._asdict().items() if value not in (None, False)}
+    return {name: value for name, value in told.items() if name not in ("workspace_id", "tenant_id", "upto", "jobs",
+                                                                        "letters")}
 
 
 def stop(pk: int, *, by: str) -> bool:

@@ -17,8 +17,8 @@ _HOLD = f"""SELECT pg_try_advisory_xact_lock({_LOCKS}, (%s::bigint %% 2147483647
 _NEXT = """SELECT id FROM jobs_bulk_operation WHERE ended_at IS NULL AND id > %s ORDER BY id LIMIT 1"""
 _ADVANCE = """UPDATE jobs_bulk_operation SET after = %s, done = done + %s, skipped = %s::jsonb, moved_at = jobs_now(),
     canary_letter = coalesce(canary_letter, %s) WHERE id = %s AND after = %s AND done = %s"""
-_GATHERED = """UPDATE jobs_bulk_operation SET mark = coalesce(%s, mark), gathered = %s, total = %s, moved_at = jobs_now()
-    WHERE id = %s AND mark IS NOT DISTINCT FROM %s AND gathered = %s AND total IS NULL"""
+_GATHERED = """UPDATE jobs_bulk_operation SET mark = coalesce(%s, mark), gathered = %s, total = %s,
+    moved_at = jobs_now() WHERE id = %s AND mark IS NOT DISTINCT FROM %s AND gathered = %s AND total IS NULL"""
 _ITEMS = """SELECT number, job_id::text, letter_id FROM jobs_bulk_item WHERE bulk_id = %s AND number > %s
     ORDER BY number LIMIT {limit}"""
 _TOLD = f"""UPDATE jobs_bulk_item i SET outcome = v.outcome

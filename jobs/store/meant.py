@@ -25,6 +25,7 @@ class JobMatch(NamedTuple):
     workspace_id: int | None = None
     tenant_id: int | None = None
     type: str | None = None
+    version: int | None = None
     queue: str | None = None
     worker_group: str | None = None
     states: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ def read(told: dict[str, Any]) -> JobMatch:
 
 
 # What an index may bring in the order of ids, and what each job in a window is asked.
-_EQUAL = ("workspace_id", "type", "queue", "worker_group", "reason", "agent", "exclusive_group", "session_key")
+_EQUAL = ("workspace_id", "type", "version", "queue", "worker_group", "reason", "agent", "exclusive_group", "session_key")
 
 
 def _range(match: JobMatch) -> tuple[str, list[Any]]:

@@ -49,7 +49,8 @@ FIELDS = {
                 "retry", "tenant_subject", "unheard_of"),
     "agents": ("payload", "maxAttempts", "sessionKey", "singletonMode", "singleton"),
     "controls": ("action", "reason", "unheard_of"), "resume": ("available_at", "delay_s"),
-    "requeue": ("reason", "idempotency_key", "actor_kind", "actor_ref"), "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
+    "requeue": ("reason", "idempotency_key", "actor_kind", "actor_ref"),
+    "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
     "owner": ("reference", "label", "expires_at", "concurrency"),
     "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"),
     "extend": ("checkpoint", "progress", "diagnostic", "consumed", "unheard_of"),
@@ -57,7 +58,8 @@ FIELDS = {
     "fail": ("reason_code", "message", "retryable", "diagnostic", "unheard_of"), "cancelled": ("unheard_of",),
     "release": ("delay_s", "not_before", "unheard_of"),
 }
-BASE = {"requeue": ATTESTED, "enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
+BASE = {"requeue": ATTESTED,
+        "enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
         "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"}}
 METHODS = {"owner": "PUT"}
 PLACES = {"enqueue": "/jobs", "agents": "/agents/claude/jobs", "owner": "/owner"}

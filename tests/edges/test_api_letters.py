@@ -230,7 +230,8 @@ def test_beyond_the_rate_of_its_tenant_a_requeue_is_429(api: Caller, driver: Dri
     rows = everything()
     answer = api.post(f"/jobs/{jobs[2]}/requeue", ATTESTED)
     told = problem(answer, 429, "rate_limited", "tenant_subject")
-    assert 0 < int(answer["Retry-After"]) <= 30 and told["retry_after_s"] <= 30
+    assert 0 < int(answer["Retry-After"]) <= 30
+    assert told["retry_after_s"] <= 30
     assert everything() == rows
     assert api.post(f"/jobs/{other}/requeue", {**ATTESTED, "tenant_subject": "other"}).status_code == 200
     assert api.send("DELETE", f"/jobs/{jobs[3]}/dead-letter", ATTESTED).status_code == 200

@@ -49,7 +49,6 @@ from jobs.services import (
     reconciling,
     settlement,
     tenancy,
-    triage,
 )
 from jobs.services.assignments import Claimed
 from jobs.services.erasure import Erasures

@@ -19,8 +19,8 @@ from jobs import clock, publish
 from jobs.errors import JobsError
 from jobs.models import BulkItem, BulkOperation, DeadLetter, Receipt
 from jobs.services import dead_letters, operations, tenancy, triage
-from jobs.services.retention import Retention
 from jobs.services.operations import Pace
+from jobs.services.retention import Retention
 from jobs.services.triage import Triage
 from jobs.states import State
 from jobs.store import matching
