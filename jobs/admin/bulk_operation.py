@@ -1,4 +1,4 @@
-"""Bulk answers in the admin: who answered which letters at once, why, and what became of it."""
+"""Bulk operations in the admin: who did what to which jobs or letters at once, why, and what became of it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from jobs.models import BulkOperation
 
 @admin.register(BulkOperation)
 class BulkOperationAdmin(JobsAdmin):
-    """One person's answer to many letters each; it is steered in the console."""
+    """One thing that a person has done to many jobs or letters; it is steered in the console."""
 
-    list_display = ("pk", "verb", "by", "reason", "expected", "done", "skipped_count", "created_at", "shown_end")
-    fields = ("console", "verb", "by", "reason", "workspace_id", "tenant_id", "type", "letter_reason", "cluster",
-              "since", "house", "upto", "expected", "after", "done", "shown_skipped", "canary", "canary_letter", "rate",
+    list_display = ("pk", "verb", "about", "by", "reason", "size", "done", "skipped_count", "created_at", "shown_end")
+    fields = ("console", "about", "verb", "by", "reason", "workspace_id", "tenant_id", "type", "letter_reason",
+              "cluster", "since", "until", "house", "upto", "job_filter", "expected", "gathered", "total", "after", "done",
+              "shown_skipped", "canary", "canary_letter", "rate",
               "most_failed", "created_at", "going_at", "moved_at", "ended_at", "end", "ended_by")
 
     @admin.display(description="skipped")
     def skipped_count(self, bulk: BulkOperation) -> int:
-        """How many letters were left alone."""
+        """How many were left alone."""
         return bulk.skipped_count
 
     @admin.display(description="end")

@@ -51,7 +51,7 @@ class Preview(View):
     permissions = {"POST": Permission.READ}
 
     def post(self, request: Request) -> Response:
-        """How many match now (`expected`; null: it would take too long), and the newest twenty of them; nothing is done."""
+        """How many match now (null: it would take too long), and the newest twenty of them; nothing is done."""
         body = parsing.body(request, _ASKED)
         verb = _verb(request, body)
         seen = seen_letters(request, body) if verb in VERBS else _scope(request, body)

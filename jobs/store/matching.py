@@ -19,7 +19,7 @@ NO_CLUSTER = ""
 
 
 class Match(NamedTuple):
-    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk answer answered.
+    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk operation answered.
 
     `house`: those of the house's own jobs and no others (E11).
     """

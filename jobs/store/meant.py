@@ -59,7 +59,8 @@ def read(told: dict[str, Any]) -> JobMatch:
 
 
 # What an index may bring in the order of ids, and what each job in a window is asked.
-_EQUAL = ("workspace_id", "type", "version", "queue", "worker_group", "reason", "agent", "exclusive_group", "session_key")
+_EQUAL = ("workspace_id", "type", "version", "queue", "worker_group", "reason", "agent", "exclusive_group",
+          "session_key")
 
 
 def _range(match: JobMatch) -> tuple[str, list[Any]]:

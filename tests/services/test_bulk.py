@@ -1,4 +1,4 @@
-"""Bulk operations over jobs: what matches is frozen, each of it is done or told why not, once (E14, RELIABILITY 6.2)."""
+"""Bulk operations over jobs: what matches is frozen, and each of it is done or told why not, once (E14)."""
 
 from __future__ import annotations
 
