@@ -18,9 +18,9 @@ class BulkOperationAdmin(JobsAdmin):
 
     list_display = ("pk", "verb", "about", "by", "reason", "size", "done", "skipped_count", "created_at", "shown_end")
     fields = ("console", "about", "verb", "by", "reason", "workspace_id", "tenant_id", "type", "letter_reason",
-              "cluster", "since", "until", "house", "upto", "job_filter", "expected", "gathered", "total", "after", "done",
-              "shown_skipped", "canary", "canary_letter", "rate",
-              "most_failed", "created_at", "going_at", "moved_at", "ended_at", "end", "ended_by")
+              "cluster", "since", "until", "house", "upto", "job_filter", "expected", "gathered", "total", "after",
+              "done", "shown_skipped", "canary", "canary_letter", "rate", "most_failed", "created_at", "going_at",
+              "moved_at", "ended_at", "end", "ended_by")
 
     @admin.display(description="skipped")
     def skipped_count(self, bulk: BulkOperation) -> int:

@@ -74,3 +74,22 @@ def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
         with pytest.raises(CommandError):
             say("deadletters", *words)
     assert not BulkOperation.objects.exists()
+
+
+# --- the same for jobs -----------------------------------------------------------------------------------------------
+
+
+def test_all_jobs_that_match_are_counted_first_and_cancelled_with_yes(driver: Driver) -> None:
+    """A63: a look by default; a filter or --all, a reason; what was left alone is told."""
+    jobs = [driver.enqueue(tenant="acme") for _ in range(3)]
+    other = driver.enqueue("echo-thread", tenant="acme")
+    out = say("bulk", "cancel", "--type", "echo", "--tenant", "acme", "--newer", "1h")
+    assert "3 match; nothing was done" in out
+    assert jobs[0] in out
+    assert "--all" in refused("bulk", "cancel", "--yes", "--reason", "r")
+    assert "--reason" in refused("bulk", "cancel", "--all", "--yes")
+    assert "unknown" in refused("bulk", "cancel", "--tenant", "nobody")
+    assert "Nothing matches" in refused("bulk", "resume", "--all", "--yes", "--reason", "r")
+    assert "3 of 3 done" in say("bulk", "cancel", "--type", "echo", "--yes", "--reason", "a clean-up")
+    assert {driver.state(job) for job in jobs} == {"cancelled"}
+    assert driver.state(other) == "queued"
