@@ -30,7 +30,7 @@ from jobs.store.sql import ALIAS, run, sqlstate
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 # What lists never show, and what would make them heavy (B40).
-_HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
+HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
           "head")
 # A filter that few jobs pass makes the database look through all that its tenant ever had.
 LIST_PATIENCE_MS = 5_000
@@ -98,6 +98,19 @@ def job(seen: Scope, name: str) -> Job:
     return found
 
 
+def some(seen: Scope, job_ids: Sequence[str]) -> list[Job]:
+    """Those of these jobs that are in scope, newest first, as lists show them."""
+    return list(_jobs(seen).defer(*HEAVY).filter(pk__in=list(job_ids)).order_by("-pk"))
+
+
+def letters(seen: Scope, letter_ids: Sequence[int]) -> list[DeadLetter]:
+    """Those of these dead letters that are in scope, newest first, with their jobs."""
+    if seen.tenant_id is None:
+        return []
+    mine = DeadLetter.objects.filter(pk__in=list(letter_ids), workspace_id=seen.workspace_id, tenant_id=seen.tenant_id)
+    return list(mine.select_related("job__tenant").defer(*(f"job__{name}" for name in HEAVY)).order_by("-pk"))
+
+
 def anywhere(name: str) -> Job | None:
     """The job with this id of ours, wherever it is: for operators, who stand outside of every scope."""
     if not _UUID.fullmatch(name):
@@ -125,7 +138,7 @@ def jobs(seen: Scope, narrowed: Filter, *, limit: int, cursor: str | None = None
 
     Raises Invalid invalid_cursor, TenantNotFound, and TooSlow after LIST_PATIENCE_MS.
     """
-    found = _jobs(known(seen)).defer(*_HEAVY)
+    found = _jobs(known(seen)).defer(*HEAVY)
     if narrowed.states:
         found = found.filter(state__in=narrowed.states)
     if narrowed.type is not None:
@@ -229,6 +242,19 @@ def open_letter(of: Job) -> DeadLetter:
     return found
 
 
+def latest_letter(of: Job) -> DeadLetter:
+    """The job's latest dead letter, open or answered. Raises NotFound, as for a job that is not there (C28)."""
+    found = letter_of(of)
+    if found is None:
+        raise JobNotFound()
+    return found
+
+
+def letter_of(of: Job) -> DeadLetter | None:
+    """The job's latest dead letter, where it has had one."""
+    return DeadLetter.objects.filter(job_id=of.pk).order_by("-chain").first()
+
+
 # --- assignments ---------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +339,7 @@ class Whose(NamedTuple):
 
 def whose(job_ids: Sequence[str]) -> dict[str, Whose]:
     """That of each of these jobs by its id, in one statement; nothing of it is read by the claim itself."""
-    found = Job.objects.filter(pk__in=job_ids).select_related("tenant").defer(*_HEAVY)
+    found = Job.objects.filter(pk__in=job_ids).select_related("tenant").defer(*HEAVY)
     return {str(job.pk): Whose(job.external_id, job.tenant.subject, job.subject, job.priority, job.created_at,
                                job.attempt_count) for job in found}
 

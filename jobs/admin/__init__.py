@@ -7,7 +7,7 @@ counted caps on their attempt.
 from jobs.admin import (  # noqa: F401
     artifact,
     attempt,
-    bulk_answer,
+    bulk_operation,
     command,
     dead_letter,
     delivery,

@@ -1,4 +1,4 @@
-"""What a person may do to a job: cancel, pause, resume and requeue it, discard its dead letter."""
+"""What a person may do to a job: cancel, pause, resume and redact it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.api.security import caller, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.registry import nearest
-from jobs.services import cancellation, dead_letters, erasure
+from jobs.services import cancellation, erasure
 from jobs.services.keys import Permission
 
 # What each may say beside its name.
@@ -57,20 +57,6 @@ class Controls(View):
         return _read_again(request, name, repeated=done.repeated)
 
 
-class Requeue(View):
-    """`/jobs/{id}/requeue`."""
-
-    permissions = {"POST": Permission.DEAD_LETTERS}
-
-    def post(self, request: Request, name: str) -> Response:
-        """Start a new chain of a job with an open dead letter (C27)."""
-        body = parsing.body(request, ("reason",), optional=True)
-        letter = selectors.open_letter(selectors.job(tenant_scope(request), name))
-        reason = fields.text(body, "reason", default="requeued")
-        done = dead_letters.requeue(letter, by=caller(request).by, reason=reason)
-        return _read_again(request, name, warnings=shapes.warnings(done))
-
-
 class Redact(View):
     """`/jobs/{id}/redact`."""
 
@@ -84,15 +70,3 @@ class Redact(View):
                                   reason=fields.text(body, "reason", default="redacted"))
         # By our id: the caller's own is gone.
         return _read_again(request, str(job.pk), repeated=done.repeated)
-
-
-class DeadLetter(View):
-    """`/jobs/{id}/dead-letter`."""
-
-    permissions = {"DELETE": Permission.DEAD_LETTERS}
-
-    def delete(self, request: Request, name: str) -> Response:
-        """Discard the open dead letter; the job stays failed (C29)."""
-        letter = selectors.open_letter(selectors.job(tenant_scope(request), name))
-        dead_letters.discard(letter, by=caller(request).by)
-        return _read_again(request, name)

@@ -13,12 +13,12 @@ from jobs import codecs, selectors
 from jobs.clock import jsonable
 from jobs.conf import registry
 from jobs.leases import heartbeat_s
-from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
+from jobs.models import Artifact, Attempt, AttemptLog, BulkOperation, DeadLetter, Job, Receipt
 from jobs.models import Command as CommandRow
 from jobs.money import shown
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page, Whose
-from jobs.services import runners, stages
+from jobs.services import operations, runners, stages
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
 from jobs.services.commands import Command
@@ -58,8 +58,47 @@ def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
         {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
         for e in stages.entries(row)]
     told = {**summary(row), "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input,
-            "stages": said}
+            "stages": said, "dead_letter": letter_in(row)}
     return {**told, "input": parsed(row.input)} if with_input else told
+
+
+def letter(row: DeadLetter) -> dict[str, Any]:
+    """An open dead letter as its list shows it, under the id of its job (C23)."""
+    return {"id": str(row.job_id), "job_id": row.job.external_id, "type": row.type, "version": row.job.version,
+            "tenant_subject": row.job.tenant.subject, "queue": row.job.queue, **_failed(row)}
+
+
+def letter_in(job: Job) -> dict[str, Any] | None:
+    """The dead letter of a failed job, with the answer to it where there is one; None: it left none (C22, C29)."""
+    row = selectors.letter_of(job) if job.state == State.FAILED else None
+    if row is None:
+        return None
+    return {**_failed(row), "resolution": row.resolution, "resolved_at": jsonable(row.resolved_at),
+            "resolve_reason": row.resolve_reason}
+
+
+def _failed(row: DeadLetter) -> dict[str, Any]:
+    return {"reason": row.reason, "attempt_count": row.attempt_count, "chain": row.chain, "cluster": row.cluster,
+            "last_error": {"reason_code": row.reason_code, "message": row.error or None},
+            "opened_at": jsonable(row.opened_at)}
+
+
+def bulk(row: BulkOperation) -> dict[str, Any]:
+    """A bulk operation and how far it has come; counts are those of the batches that have committed."""
+    how = operations.told(row)
+    return {
+        "id": str(row.token), "about": row.about, "verb": row.verb, "reason": row.reason, "by": row.by,
+        "filter": operations.filter_of(row), "status": how.word,
+        **expected(row.expected), "total": row.total, "done": row.done,
+        "skipped": row.skipped, "left": how.left, "erased": how.gone, "rate": row.rate, "canary": row.canary,
+        "most_failed": row.most_failed, "created_at": jsonable(row.created_at), "moved_at": jsonable(row.moved_at),
+        "ended_at": jsonable(row.ended_at), "ended_by": row.ended_by}
+
+
+def expected(number: int | None) -> dict[str, Any]:
+    """How many were counted: at most 100,000, `more` where there are more of them; null: it would take too long."""
+    more = number is not None and number > operations.COUNTED
+    return {"expected": operations.COUNTED if more else number, "more": more}
 
 
 def labels_of(job: Job) -> Mapping[str, str]:

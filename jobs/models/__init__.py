@@ -1,7 +1,7 @@
 """The rows of Jobsite: one noun or a close pair a module."""
 
 from jobs.models.attempt import Attempt, AttemptCap, AttemptLog
-from jobs.models.bulk_answer import BulkAnswer
+from jobs.models.bulk_operation import BulkItem, BulkOperation
 from jobs.models.claim_request import ClaimRequest
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
@@ -13,13 +13,14 @@ from jobs.models.line import ClaimLine
 from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
-from jobs.models.tenancy import Limits, RetryWindow, Tenant, Workspace
+from jobs.models.tenancy import Limits, RequeueWindow, RetryWindow, Tenant, Workspace
 from jobs.models.throttle import Throttle
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
-    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "CallbackHost", "CallbackSecret", "ClaimLine",
-    "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader", "Limits",
-    "Owner", "Receipt", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic", "Worker", "Workspace",
+    "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkItem", "BulkOperation", "CallbackHost", "CallbackSecret",
+    "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader",
+    "Limits", "Owner", "Receipt", "RequeueWindow", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic", "Worker",
+    "Workspace",
 ]

@@ -32,7 +32,10 @@ class DeadLetter(models.Model):
     resolution = models.CharField(max_length=16, null=True)
     resolved_by = models.CharField(max_length=200, null=True)
     resolve_reason = models.CharField(max_length=512, null=True)
-    bulk_id = models.BigIntegerField(null=True, db_comment="The bulk answer that answered it")
+    bulk_id = models.BigIntegerField(null=True, db_comment="The bulk operation that answered it")
+    answer_key = models.CharField(max_length=200, null=True, db_comment="The idempotency key of its answer (C27)")
+    actor_kind = models.CharField(max_length=32, null=True, db_comment="Who answered, as a key attested it (C28)")
+    actor_ref = models.CharField(max_length=120, null=True, db_comment="Who answered, as a key attested it (C28)")
 
     class Meta:
         db_table = "jobs_dead_letter"

@@ -66,6 +66,8 @@ class Limits(models.Model):
     retry_budget_window_s = models.PositiveIntegerField(null=True, db_comment="Length of that window (C20)")
     claim_max_wait_s = models.PositiveIntegerField(null=True, db_comment="Longest wait of a claim (C31)")
     release_max_delay_s = models.PositiveIntegerField(null=True, db_comment="Longest delay of a release (C32)")
+    requeue_rate = models.PositiveIntegerField(null=True, db_comment="Most requeues of a tenant in a window (C28)")
+    requeue_window_s = models.PositiveIntegerField(null=True, db_comment="That window in seconds; null: 60 (C28)")
     revision = models.PositiveIntegerField(db_default=1, db_comment="Rises with each change: the ETag (C36)")
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -110,3 +112,18 @@ class RetryWindow(models.Model):
 
     def __str__(self) -> str:
         return f"retries of tenant {self.tenant_id}"
+
+
+class RequeueWindow(models.Model):
+    """How many requeues a tenant has had since its present window began; a row only where a rate is set (C28)."""
+
+    tenant_id = models.BigIntegerField(primary_key=True)
+    began_at = models.DateTimeField()
+    spent = models.PositiveIntegerField()
+
+    class Meta:
+        db_table = "jobs_requeue_window"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.spent} of {self.tenant_id}"

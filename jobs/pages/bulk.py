@@ -1,4 +1,4 @@
-"""One answer to many letters: a look at what it would do, the answer, and how far it has come."""
+"""One answer to many letters: a look at what it would do; and bulk operations of all kinds, how far they have come."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from django.shortcuts import redirect
 
 from jobs import clock
 from jobs.errors import Invalid, JobsError
-from jobs.models import BulkAnswer
+from jobs.models import BulkOperation
+from jobs.models.permissions import Permission
 from jobs.pages.access import Page, operator
+from jobs.pages.acting import ACTIONS
 from jobs.pages.letter import VERBS, status_of
 from jobs.pages.narrowing import Narrowed, narrowed, number
 from jobs.selectors import TooSlow
-from jobs.services import letters, triage
-from jobs.services.triage import Pace
+from jobs.services import letters, operations
+from jobs.services.operations import Pace
 
 RECENT = 50
+ITEMS = 50
 
 
 class Preview(Page):
@@ -48,8 +51,8 @@ class Preview(Page):
         try:
             if chosen.faults:
                 raise Invalid(next(iter(chosen.faults.values())), field=next(iter(chosen.faults)))
-            begun = triage.begin(self.verb, chosen.match, by=operator(request), reason=said["why"],
-                                 token=_token(said["token"]), pace=_pace(said))
+            begun = operations.begin(self.verb, chosen.match, by=operator(request), reason=said["why"],
+                                 token=as_token(said["token"]), pace=_pace(said))
         except JobsError as error:
             return self._shown(chosen, status_of(error), refused=error, **said)
         return redirect("console:bulk", pk=begun.pk)
@@ -57,7 +60,7 @@ class Preview(Page):
     def _shown(self, chosen: Narrowed, status: int = 200, **more: Any) -> HttpResponse:
         if self.verb not in VERBS:
             chosen.faults["verb"] = "Requeue or discard?"
-        context = self.get_context_data(chosen=chosen, verb=self.verb, most=triage.COUNTED, sample=[], count=0)
+        context = self.get_context_data(chosen=chosen, verb=self.verb, most=operations.COUNTED, sample=[], count=0)
         if not chosen.faults:
             try:
                 context |= _previewed(chosen)
@@ -73,7 +76,8 @@ def _previewed(chosen: Narrowed) -> dict[str, Any]:
     return {"upto": upto, "sample": sample, "count": letters.counted(match)}
 
 
-def _token(word: str) -> uuid.UUID:
+def as_token(word: str) -> uuid.UUID:
+    """The token of a form. Raises Invalid."""
     try:
         return uuid.UUID(word)
     except ValueError:
@@ -81,10 +85,11 @@ def _token(word: str) -> uuid.UUID:
 
 
 def _pace(said: dict[str, str]) -> Pace:
-    return Pace(said["canary"] == "1", _whole(said, "rate"), _whole(said, "most_failed"))
+    return Pace(said["canary"] == "1", whole(said, "rate"), whole(said, "most_failed"))
 
 
-def _whole(said: dict[str, str], name: str) -> int | None:
+def whole(said: dict[str, str], name: str) -> int | None:
+    """A whole number of a form, None where nothing was said. Raises Invalid."""
     if not said[name]:
         return None
     value = number(said[name])
@@ -94,14 +99,14 @@ def _whole(said: dict[str, str], name: str) -> int | None:
 
 
 class Bulks(Page):
-    """`/dead-letters/answers/`: what was answered in bulk, newest first."""
+    """`/dead-letters/answers/`: what was done in bulk, newest first."""
 
     template_name = "jobs/letters_bulks.html"
     live = None
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The latest of them."""
-        return super().get_context_data(bulks=list(BulkAnswer.objects.order_by("-pk")[:RECENT]), **kwargs)
+        return super().get_context_data(bulks=list(BulkOperation.objects.order_by("-pk")[:RECENT]), **kwargs)
 
 
 class Bulk(Page):
@@ -112,15 +117,30 @@ class Bulk(Page):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """As of now."""
-        return self.render_to_response(self.get_context_data(**triage_of(kwargs["pk"])))
+        after, outcome = number(request.GET.get("after", "")) or 0, request.GET.get("outcome", "")[:64]
+        found = triage_of(kwargs["pk"])
+        try:
+            page = operations.items(kwargs["pk"], after=after, limit=ITEMS, outcome=outcome.replace("\0", "") or None)
+        except TooSlow:
+            page = operations.Page([], None)
+        may_steer = request.user.has_perm(permission_of(found["bulk"]).label)
+        return self.render_to_response(self.get_context_data(
+            **found, items=page.items, more=page.next, outcome=outcome, from_start=not after, may_steer=may_steer,
+            filter=operations.filter_of(found["bulk"])))
+
+
+def permission_of(bulk: BulkOperation) -> Permission:
+    """What it takes to have begun it, and to steer it."""
+    return VERBS[bulk.verb] if bulk.about == "letters" else ACTIONS[bulk.verb].permission
 
 
 def triage_of(pk: int) -> dict[str, Any]:
-    """What the page of a bulk answer shows; 404 where it is not there (any more)."""
-    found = BulkAnswer.objects.filter(pk=pk).first()
+    """What the page of a bulk operation shows; 404 where it is not there (any more)."""
+    found = BulkOperation.objects.filter(pk=pk).first()
     if found is None:
         raise Http404("There is no such answer.")
-    return {"bulk": found, "told": triage.told(found), "skipped": sorted(found.skipped.items(), key=lambda s: -s[1])}
+    skipped = sorted(found.skipped.items(), key=lambda s: -s[1])
+    return {"bulk": found, "told": operations.told(found), "skipped": skipped}
 
 
 class Steer(Page):
@@ -131,13 +151,13 @@ class Steer(Page):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """For who may give that very answer."""
-        found: BulkAnswer = triage_of(kwargs["pk"])["bulk"]
-        if not request.user.has_perm(VERBS[found.verb].label):
+        found: BulkOperation = triage_of(kwargs["pk"])["bulk"]
+        if not request.user.has_perm(permission_of(found).label):
             raise PermissionDenied
         if self.verb == "stop":
-            done = triage.stop(found.pk, by=operator(request))
+            done = operations.stop(found.pk, by=operator(request))
         else:
-            done = triage.let_go(found.pk)
+            done = operations.let_go(found.pk)
         if not done:
             messages.warning(request, "It was too late for that: see how it stands.")
         return redirect("console:bulk", pk=found.pk)

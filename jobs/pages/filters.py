@@ -28,6 +28,7 @@ class Chip(NamedTuple):
     label: str
     value: str
     without: str
+    name: str = ""
 
 
 class Filters(forms.Form):
@@ -69,7 +70,7 @@ class Filters(forms.Form):
 
     def chips(self, query: QueryDict) -> list[Chip]:
         """One for each value that narrows the list."""
-        return [Chip(str(self.fields[name].label or name.capitalize()), value, without(query, name, value))
+        return [Chip(str(self.fields[name].label or name.capitalize()), value, without(query, name, value), name)
                 for name in self.fields if name not in PLACES for value in _values(query, name) if value.strip()]
 
 

@@ -10,7 +10,7 @@ from jobs import clock
 from jobs.pages.access import Page
 from jobs.pages.narrowing import SPANS, Narrowed, narrowed, number
 from jobs.selectors import TooSlow
-from jobs.services import letters, triage
+from jobs.services import letters, operations
 from jobs.services.letters import Clusters
 
 MOST_PAGES = 2_000
@@ -56,7 +56,7 @@ class Letters(Narrow):
         order = "latest" if self.request.GET.get("order") == "latest" else "size"
         page = min(number(self.request.GET.get("page", "1")) or 1, MOST_PAGES)
         found = letters.clusters(chosen.match, order, page)
-        return {"found": found, "order": order, "page": page, "bulks": triage.going()}
+        return {"found": found, "order": order, "page": page, "bulks": operations.going()}
 
     def nothing(self) -> dict[str, Any]:
         """No clusters."""
@@ -75,9 +75,9 @@ class Listing(Narrow):
         match = chosen.match._replace(answered=answered, bulk=of)
         lines, more = letters.listed(match, before)
         return {"lines": lines, "more": more, "answered": answered, "before": before, "of": of,
-                "count": letters.counted(match) if not answered else None, "most": triage.COUNTED}
+                "count": letters.counted(match) if not answered else None, "most": operations.COUNTED}
 
     def nothing(self) -> dict[str, Any]:
         """No letters."""
         return {"lines": [], "more": None, "answered": False, "before": None, "of": None, "count": 0,
-                "most": triage.COUNTED}
+                "most": operations.COUNTED}

@@ -13,6 +13,7 @@ from jobs.pages.access import Page
 from jobs.pages.acting import actions_for
 from jobs.pages.filters import Filters
 from jobs.selectors import TooSlow
+from jobs.services.operations import JOB_VERBS
 from jobs.sightings import Found
 from jobs.states import HELD, State
 
@@ -34,7 +35,8 @@ class Jobs(Page):
             form=form, faults=form.faults(), chips=form.chips(request.GET), known=filters.known(), states=list(State),
             chosen=request.GET.getlist("state"), found=found, slow=slow, many=len(found.jobs),
             rows=[row(job) for job in found.jobs], unfolded=any(name in form.errors for name in filters.FOLDED),
-            selecting=selecting, still=still, actions=actions_for(request.user), query=filters.without(request.GET),
+            selecting=selecting, still=still, actions=actions_for(request.user),
+            for_all=[a for a in actions_for(request.user) if a.verb in JOB_VERBS], query=filters.without(request.GET),
             here=request.GET.urlencode())
         return self.render_to_response(context, status=200 if form.is_valid() else 400)
 

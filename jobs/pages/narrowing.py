@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_datetime
 
 from jobs.services import letters
-from jobs.services.triage import MOST_SELECTED, Match
+from jobs.services.operations import MOST_SELECTED, Match
 
 SPANS = {"1h": ("an hour", 3_600), "24h": ("a day", 86_400), "7d": ("a week", 604_800)}
 WORDS = ("workspace", "tenant", "type", "reason", "cluster", "since")

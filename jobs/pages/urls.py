@@ -5,7 +5,20 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import path, register_converter
 
-from jobs.pages import acting, bulk, callbacks, enqueue, job, letter, letters, listing, overview, payload, workers
+from jobs.pages import (
+    acting,
+    bulk,
+    bulk_jobs,
+    callbacks,
+    enqueue,
+    job,
+    letter,
+    letters,
+    listing,
+    overview,
+    payload,
+    workers,
+)
 from jobs.sightings import PAYLOADS
 
 
@@ -24,6 +37,7 @@ urlpatterns = [
     path("jobs/", listing.Jobs.as_view(), name="jobs"),
     path("jobs/new/", enqueue.Enqueue.as_view(), name="enqueue"),
     path("jobs/act/", acting.Acting.as_view(), name="act"),
+    path("jobs/act/all/", bulk_jobs.JobsPreview.as_view(), name="act_all"),
     path("jobs/<uuid:pk>/", job.Job.as_view(), name="job"),
     path("jobs/<uuid:pk>/log/<int:number>", payload.Log.as_view(), name="log"),
     path("jobs/<uuid:pk>/callbacks/<uuid:delivery>/replay/", callbacks.Replay.as_view(), name="callback_replay"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from jobs import clock, failpoints
 from jobs.errors import Invalid, JobEnded, JobNotFound, JobsError, Refused
@@ -29,13 +30,14 @@ def cancel(job_id: JobId, *, by: str, reason: str = "cancelled", revision: int |
 
 
 def cancel_many(job_ids: Sequence[JobId], *, by: str, reason: str = "cancelled", revision: int | None = None,
-                allow_archived: bool = False) -> list[Answer]:
-    """Cancel each; a refusal stands in its place."""
+                allow_archived: bool = False, bulk: int | None = None) -> list[Answer]:
+    """Cancel each; a refusal stands in its place. `bulk` names a bulk operation."""
     check_reason(reason)
     refused: dict[str, JobsError] = {}
     if not allow_archived:
         refused = dict(of_archived([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)]))
-    answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision),
+    answers = _each(job_ids, lambda id_: Move(id_, Verb.CANCEL, by=by, reason=reason, revision=revision,
+                                                facts=_of(bulk)),
                     refused=refused)
     return [_quiet(answer, id_) for answer, id_ in zip(answers, job_ids, strict=True)]
 
@@ -76,11 +78,12 @@ def pause(job_id: JobId, *, by: str, reason: str = "paused", revision: int | Non
 
 
 def pause_many(job_ids: Sequence[JobId], *, by: str, reason: str = "paused", revision: int | None = None,
-               revisions: Mapping[str, int] | None = None) -> list[Answer]:
+               revisions: Mapping[str, int] | None = None, bulk: int | None = None) -> list[Answer]:
     """Put each aside, of `revisions` only as it was read (B28); a refusal stands in its place."""
     check_reason(reason)
     read = revisions or {}
-    return _each(job_ids, lambda id_: Move(id_, Verb.PAUSE, by=by, reason=reason, revision=read.get(id_, revision)))
+    return _each(job_ids, lambda id_: Move(id_, Verb.PAUSE, by=by, reason=reason, revision=read.get(id_, revision),
+                                             facts=_of(bulk)))
 
 
 def resume(job_id: JobId, *, by: str, revision: int | None = None, available_at: datetime | None = None,
@@ -95,7 +98,7 @@ def resume(job_id: JobId, *, by: str, revision: int | None = None, available_at:
 
 def resume_many(job_ids: Sequence[JobId], *, by: str, revision: int | None = None,
                 available_at: datetime | None = None, delay_s: float | None = None, reason: str | None = None,
-                revisions: Mapping[str, int] | None = None) -> list[Answer]:
+                revisions: Mapping[str, int] | None = None, bulk: int | None = None) -> list[Answer]:
     """Let each wait again, of `revisions` only as it was read (B28); a refusal stands in its place."""
     if reason is not None:
         check_reason(reason)
@@ -106,7 +109,12 @@ def resume_many(job_ids: Sequence[JobId], *, by: str, revision: int | None = Non
     refused = words.unregistered([id_ for id_ in map(_known, job_ids) if isinstance(id_, str)])
     read = revisions or {}
     return _each(job_ids, lambda id_: Move(id_, Verb.RESUME, by=by, reason=reason, revision=read.get(id_, revision),
-                                           at_us=at_us, after_us=after_us), release=True, refused=refused)
+                                           at_us=at_us, after_us=after_us, facts=_of(bulk)), release=True,
+                 refused=refused)
+
+
+def _of(bulk: int | None) -> dict[str, Any]:
+    return {} if bulk is None else {"bulk": bulk}
 
 
 def check_reason(reason: str) -> None:

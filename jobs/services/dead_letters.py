@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from jobs import failpoints
 from jobs.conf import registry
-from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, Refused
+from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, KeyReused, Refused
 from jobs.models import DeadLetter
 from jobs.receipts import Kind
-from jobs.services import editing
+from jobs.services import budgets, editing, words
+from jobs.services.budgets import RateLimited
 from jobs.services.cancellation import answered, check_reason
 from jobs.states import Verb
-from jobs.store import letters
+from jobs.store import letters, rates
 from jobs.store.letters import Letter
 from jobs.store.moves import Answer, Moved, apply, note
 from jobs.store.sql import joining
@@ -40,18 +42,29 @@ class InputRedacted(Conflict):
     code = "input_redacted"
 
 
-def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued", input: Any = GIVEN) -> Moved:
+class Signature(NamedTuple):
+    """Who gave an answer, as the key that handed it in attests, and the idempotency key of the answer (C27, C28)."""
+
+    key: str | None = None
+    actor_kind: str | None = None
+    actor_ref: str | None = None
+
+
+def requeue(letter: DeadLetter, *, by: str, reason: str = "requeued", input: Any = GIVEN,
+            limited: bool = False) -> Moved:
     """Start a new chain of the job, its last checkpoint kept (C27, E4); with `input` another one than it had.
 
+    `limited`: the tenant's rate of requeues binds it (C28), so that it may raise RateLimited.
+
     A changed input passes the codec of the job's definition; what was changed stands in a receipt (E12). Raises
-    NotDeadLettered, TargetSuperseded, InputRedacted, Refused (archived tenant) and Invalid (version no longer
-    registered, bad input).
+    NotDeadLettered, TargetSuperseded, InputRedacted, RateLimited (the retry budget, which each requeue spends), Refused
+    (archived tenant) and Invalid (version no longer registered, bad input).
     """
     check_reason(reason)
     with joining(savepoint=True):
         if input is not GIVEN:
             _change(letter, by, reason, input)
-        return answered(requeue_many([letter.pk], by=by, reason=reason)[0])
+        return answered(requeue_many([letter.pk], by=by, reason=reason, limited=limited)[0])
 
 
 def _change(letter: DeadLetter, by: str, reason: str, input: Any) -> None:
@@ -64,14 +77,20 @@ def _change(letter: DeadLetter, by: str, reason: str, input: Any) -> None:
 
 
 def requeue_many(letter_ids: Sequence[int], *, by: str, reason: str = "requeued",
-                 bulk: int | None = None) -> list[Answer]:
-    """Requeue each; a refusal stands in its place and changes nothing for the others. `bulk` names a bulk answer."""
+                 bulk: int | None = None, limited: bool = False) -> list[Answer]:
+    """Requeue each; a refusal stands in its place and changes nothing for the others.
+
+    `bulk` names a bulk operation; `limited`: the rates of their tenants bind them (C28).
+    """
     check_reason(reason)
     answers: dict[int, Answer] = {}
     with joining(savepoint=True):
         found = letters.lock(letter_ids)
         answers = {pk: refusal for pk, letter in found.items() if (refusal := _refusal(letter)) is not None}
         wanted = [letter for pk, letter in found.items() if pk not in answers]
+        for over in (_over_rate, _over_budget) if limited else (_over_budget,):
+            answers |= over(wanted)
+            wanted = [letter for letter in wanted if letter.id not in answers]
         facts = {} if bulk is None else {"bulk": bulk}
         moves = [Move(w.job_id, Verb.REQUEUE, by=by, reason=reason, facts=dict(facts)) for w in wanted]
         answers |= {w.id: answer for w, answer in zip(wanted, apply(moves), strict=True)}
@@ -89,6 +108,64 @@ def _refusal(letter: Letter) -> JobsError | None:
     if letter.superseded:
         return TargetSuperseded()
     return InputRedacted() if letter.redacted else None
+
+
+def _over_rate(wanted: Sequence[Letter]) -> dict[int, JobsError]:
+    """Those beyond what their tenants may requeue for now; the others are counted (C28)."""
+    room = rates.take(Counter(letter.tenant_id for letter in wanted))
+    refused: dict[int, JobsError] = {}
+    for letter in wanted:
+        left = room.get(letter.tenant_id)
+        if left is not None and left.granted < 1:
+            refused[letter.id] = RateLimited(field="tenant_subject", retry_after_s=left.retry_after_s)
+        elif left is not None:
+            room[letter.tenant_id] = left._replace(granted=left.granted - 1)
+    return refused
+
+
+def _over_budget(wanted: Sequence[Letter]) -> dict[int, JobsError]:
+    """Those beyond their tenants' retry budgets, which the others are spent of, whoever asks (C20, E4)."""
+    room = Counter(budgets.take(Counter(letter.tenant_id for letter in wanted)))
+    refused: dict[int, JobsError] = {}
+    for letter in wanted:
+        room[letter.tenant_id] -= 1
+        if room[letter.tenant_id] < 0:
+            refused[letter.id] = budgets.refusal(letter.tenant_id)
+    return refused
+
+
+def signed(letter: DeadLetter, signature: Signature, answer: Callable[..., Moved], *, reason: str,
+           **said: Any) -> Moved | None:
+    """Give an answer, requeue or discard, under a signature; None where the same one was given before (C27, C28).
+
+    Raises KeyReused for another answer under a known key, and what the answer raises.
+    """
+    words.key(signature.key, "idempotency_key")
+    if _before(letter, signature, answer, reason):
+        return None
+    try:
+        with joining(savepoint=True):
+            moved = answer(letter, reason=reason, **said)
+            letters.sign([letter.pk], *signature)
+            return moved
+    except NotDeadLettered:
+        # The same words at the same moment: one of the two was first.
+        if _before(letter, signature, answer, reason):
+            return None
+        raise
+
+
+def _before(letter: DeadLetter, signature: Signature, answer: Callable[..., Moved], reason: str) -> bool:
+    if signature.key is None:
+        return False
+    known = DeadLetter.objects.filter(job_id=letter.job_id, answer_key=signature.key).order_by("-pk").first()
+    if known is None:
+        return False
+    word = "requeued" if answer is requeue else "discarded"
+    if (known.resolution, known.resolve_reason, known.actor_kind, known.actor_ref) != (
+            word, reason, signature.actor_kind, signature.actor_ref):
+        raise KeyReused()
+    return True
 
 
 def discard(letter: DeadLetter, *, by: str, reason: str = "discarded") -> Moved:

@@ -5,18 +5,22 @@ Operators stand outside of every tenant; what callers of the API may see is `sel
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.core import signing
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Left, Right
 
+from jobs import selectors
+from jobs.errors import Invalid
 from jobs.models import Attempt, DeadLetter, Tenant, Workspace
 from jobs.redaction import whole
-from jobs.selectors import subjects
-from jobs.services.triage import patiently
+from jobs.selectors import Page, Scope, known, subjects
+from jobs.services.operations import patiently
 from jobs.store import matching
 from jobs.store.matching import Match
 
@@ -88,6 +92,26 @@ def listed(match: Match, before: int | None = None, limit: int = PAGE) -> tuple[
     """The newest letters that match below `before`, and where the next page begins (None: there is none)."""
     ids = patiently(lambda: matching.newest(match, before, limit + 1))
     return _lines(ids[:limit]), ids[limit - 1] if len(ids) > limit else None
+
+
+def page(seen: Scope, match: Match, *, limit: int, cursor: str | None = None) -> Page:
+    """The open letters of a scope that match, with their jobs, newest first (C23, C25).
+
+    The cursor is signed for this scope and this filter. Raises Invalid invalid_cursor, TenantNotFound and TooSlow.
+    """
+    narrowed = match._replace(workspace_id=seen.workspace_id, tenant_id=known(seen).tenant_id)
+    signer = signing.Signer(salt="jobs.letters:" + hashlib.sha256(repr(tuple(narrowed)).encode()).hexdigest())
+    before = None if cursor is None else _unsigned(signer, cursor)
+    ids = patiently(lambda: matching.newest(narrowed, before, limit + 1))
+    return Page(selectors.letters(seen, ids[:limit]),
+                signer.sign(str(ids[limit - 1])) if len(ids) > limit else None)
+
+
+def _unsigned(signer: signing.Signer, cursor: str) -> int:
+    try:
+        return int(signer.unsign(cursor))
+    except (signing.BadSignature, ValueError):
+        raise Invalid("This cursor does not belong to this list.", field="cursor", code="invalid_cursor") from None
 
 
 def counted(match: Match) -> int:

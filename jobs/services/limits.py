@@ -26,7 +26,8 @@ MOST = 2_000_000_000
 _BOUNDS = {
     "tenant_concurrency": (1, MOST), "exclusive_group_max": (1, MOST), "tenant_ceiling": (0, MOST),
     "workspace_ceiling": (0, MOST), "max_attempts_cap": (1, MAX_ATTEMPTS), "retry_budget": (0, MOST),
-    "retry_budget_window_s": (1, 366 * 86_400), "claim_max_wait_s": (0, MOST), "release_max_delay_s": (1, MOST),
+    "retry_budget_window_s": (1, 366 * 86_400), "requeue_rate": (0, MOST), "requeue_window_s": (1, 366 * 86_400),
+    "claim_max_wait_s": (0, MOST), "release_max_delay_s": (1, MOST),
 }
 COUNTS = tuple(_BOUNDS)
 NAMES = (*COUNTS, "max_cost_usd_cap", "exclusive_group_scope")

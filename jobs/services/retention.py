@@ -27,6 +27,8 @@ log = logging.getLogger("jobs.retention")
 LIMIT = 2_000
 # A lost answer of a claim is asked for again within its lease; what is held still stays.
 REQUESTS_MS = 15 * 60 * 1_000
+# What a bulk operation did to each can be read for a week after its end.
+ITEMS_MS = 7 * 86_400_000
 # The statement took longer than this connection allows.
 QUERY_CANCELED = "57014"
 
@@ -35,6 +37,16 @@ def keeps() -> list[Keep]:
     """How long the jobs of each definition are kept, those that are kept for ever left out."""
     said = [(d, conf().RETENTION_S if isinstance(d.retention, Site) else d.retention) for d in registry()]
     return [Keep(d.type, d.version, int(seconds * 1000)) for d, seconds in said if seconds is not None]
+
+
+def _small(limit: int) -> bool:
+    """Names of claims, bulk operations and their items; true while there is more."""
+    durable(lambda: claim_requests.forget_old(REQUESTS_MS))
+    kept_s = conf().RETENTION_S
+    kept_ms = ITEMS_MS if kept_s is None else int(kept_s * 1000)
+    if durable(lambda: erase.bulk_items(min(ITEMS_MS, kept_ms), limit)) >= limit:
+        return True
+    return kept_s is not None and durable(lambda: erase.bulk_operations(kept_ms)) >= erase.BATCH
 
 
 class Retention:
@@ -49,18 +61,14 @@ class Retention:
         """Look at so many jobs, then letters, then minutes, and delete a batch; true while there is more."""
         known = keeps()
         if not known:
-            durable(lambda: claim_requests.forget_old(REQUESTS_MS))
-            return traffic.forget(limit)
+            return _small(limit) or traffic.forget(limit)
         if self._job is not None:
             self._job = self._jobs(known, self._job, limit)
             return True
         self._letter = self._letters(known, limit)
         if self._letter == 0:
             self._job = due.FIRST
-            if (kept_s := conf().RETENTION_S) is not None:
-                durable(lambda: erase.bulk_answers(int(kept_s * 1000)))
-            durable(lambda: claim_requests.forget_old(REQUESTS_MS))
-            return traffic.forget(limit)
+            return _small(limit) or traffic.forget(limit)
         return True
 
     def _jobs(self, known: list[Keep], after: str, limit: int) -> str | None:

@@ -1,6 +1,6 @@
 """All SQL that writes jobs, and all locks. Only services and selectors open this package.
 
-Lock order, for every transaction (a batch of a bulk answer or an erasure first tries an advisory lock of its own):
+Lock order, for every transaction (a batch of a bulk operation or an erasure first tries an advisory lock of its own):
 
 1. the advisory locks of session keys, sorted,
 2. the Target, and the Owner: claims share it without waiting, who changes it waits for them,

@@ -1,4 +1,4 @@
-"""The rows of bulk answers: begun once, carried on by one process at a time, counted in the batch's own transaction.
+"""The rows of bulk operations: begun once, carried on by one process at a time, counted in the batch's own transaction.
 
 Nobody who stops one waits for its batch: who carries it on holds an advisory lock, and writes guarded by where the
 batch began.
@@ -7,18 +7,25 @@ batch began.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from jobs.store.sql import rows, run
+from jobs.store.sql import array, packed, rows, run
 
 _LOCKS = 4
 _HOLD = f"""SELECT pg_try_advisory_xact_lock({_LOCKS}, (%s::bigint %% 2147483647)::int)"""
-_NEXT = """SELECT id FROM jobs_bulk_answer WHERE ended_at IS NULL AND id > %s ORDER BY id LIMIT 1"""
-_ADVANCE = """UPDATE jobs_bulk_answer SET after = %s, done = done + %s, skipped = %s::jsonb, moved_at = jobs_now(),
+_NEXT = """SELECT id FROM jobs_bulk_operation WHERE ended_at IS NULL AND id > %s ORDER BY id LIMIT 1"""
+_ADVANCE = """UPDATE jobs_bulk_operation SET after = %s, done = done + %s, skipped = %s::jsonb, moved_at = jobs_now(),
     canary_letter = coalesce(canary_letter, %s) WHERE id = %s AND after = %s AND done = %s"""
-_END = """UPDATE jobs_bulk_answer SET ended_at = jobs_now(), "end" = %s, ended_by = %s
+_GATHERED = """UPDATE jobs_bulk_operation SET mark = coalesce(%s, mark), gathered = %s, total = %s,
+    moved_at = jobs_now() WHERE id = %s AND mark IS NOT DISTINCT FROM %s AND gathered = %s AND total IS NULL"""
+_ITEMS = """SELECT number, job_id::text, letter_id FROM jobs_bulk_item WHERE bulk_id = %s AND number > %s
+    ORDER BY number LIMIT {limit}"""
+_TOLD = f"""UPDATE jobs_bulk_item i SET outcome = v.outcome
+    FROM unnest({array('int')}, {array('text')}) v(number, outcome) WHERE i.bulk_id = %s AND i.number = v.number"""
+_END = """UPDATE jobs_bulk_operation SET ended_at = jobs_now(), "end" = %s, ended_by = %s
     WHERE id = %s AND ended_at IS NULL"""
-_GO = """UPDATE jobs_bulk_answer SET going_at = jobs_now() WHERE id = %s AND ended_at IS NULL AND going_at IS NULL
+_GO = """UPDATE jobs_bulk_operation SET going_at = jobs_now() WHERE id = %s AND ended_at IS NULL AND going_at IS NULL
     AND canary_letter IS NOT NULL"""
 # How the latest of those that it requeued have fared: ended, and of these failed again.
 _FARED = """SELECT count(*) FILTER (WHERE s.ended), count(*) FILTER (WHERE s.failed) FROM (
@@ -31,7 +38,7 @@ _CANARY = """SELECT job.state, job.chain > d.chain + 1 FROM jobs_dead_letter d J
 
 
 def following(after: int) -> int | None:
-    """The open bulk answer that comes after this one, if there is one."""
+    """The open bulk operation that comes after this one, if there is one."""
     found = rows(_NEXT, [after])
     return int(found[0][0]) if found else None
 
@@ -39,6 +46,29 @@ def following(after: int) -> int | None:
 def hold(pk: int) -> bool:
     """Keep others off this one until the commit; false while another process is at it."""
     return bool(rows(_HOLD, [pk])[0][0])
+
+
+class Item(NamedTuple):
+    """A job of the frozen set, or a letter of it."""
+
+    number: int
+    job_id: str
+    letter_id: int | None
+
+
+def items(pk: int, after: int, limit: int) -> list[Item]:
+    """The next items behind this number; one whose job was erased is there no more."""
+    return [Item._make(r) for r in rows(_ITEMS.format(limit=int(limit)), [pk, after])]
+
+
+def tell(pk: int, outcomes: Sequence[tuple[int, str]]) -> None:
+    """Note what became of each, by its number."""
+    run(_TOLD, [packed([n for n, _ in outcomes]), packed([word for _, word in outcomes]), pk])
+
+
+def gathered(pk: int, was: tuple[str | None, int], mark: str | None, number: int, done: bool) -> bool:
+    """Note that the set has `number` items now, `done`: all of them; false where another process was first."""
+    return run(_GATHERED, [mark, number, number if done else None, pk, *was]) == 1
 
 
 def advance(pk: int, was: tuple[int, int], after: int, done: int, skipped: Mapping[str, int],

@@ -51,6 +51,7 @@ _OF_JOBS = (
     "DELETE FROM jobs_receipt WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_artifact WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_command WHERE job_id = ANY({ids})",
+    "DELETE FROM jobs_bulk_item WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_dead_letter WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_attempt_cap WHERE attempt_id IN (SELECT id FROM jobs_attempt WHERE job_id = ANY({ids}))",
     "DELETE FROM jobs_attempt_log WHERE attempt_id IN (SELECT id FROM jobs_attempt WHERE job_id = ANY({ids}))",
@@ -135,20 +136,29 @@ def letters(found: Sequence[tuple[int, str]]) -> None:
         run(_CHAINS, [packed([letter for letter, _ in found]), packed(mine)])
 
 
-_BULKS = """DELETE FROM jobs_bulk_answer WHERE id IN (SELECT id FROM jobs_bulk_answer
-    WHERE ended_at < jobs_now() - %s::bigint * interval '1 ms' ORDER BY id LIMIT {limit})"""
+_BULKS = """DELETE FROM jobs_bulk_operation WHERE id IN (SELECT o.id FROM jobs_bulk_operation o
+    WHERE o.ended_at < jobs_now() - %s::bigint * interval '1 ms'
+        AND NOT EXISTS (SELECT 1 FROM jobs_bulk_item i WHERE i.bulk_id = o.id) ORDER BY o.id LIMIT {limit})"""
+_ITEMS = """DELETE FROM jobs_bulk_item i WHERE (i.bulk_id, i.number) IN (SELECT old.bulk_id, old.number
+    FROM jobs_bulk_operation o JOIN jobs_bulk_item old ON old.bulk_id = o.id
+    WHERE o.ended_at < jobs_now() - %s::bigint * interval '1 ms' LIMIT {limit})"""
 
 
-def bulk_answers(ms: int, limit: int = BATCH) -> int:
-    """Delete bulk answers that ended so long ago; how many."""
+def bulk_operations(ms: int, limit: int = BATCH) -> int:
+    """Delete bulk operations that ended so long ago, once their items are gone; how many."""
     return run(_BULKS.format(limit=int(limit)), [ms])
+
+
+def bulk_items(ms: int, limit: int) -> int:
+    """Delete items of bulk operations that ended so long ago; how many."""
+    return run(_ITEMS.format(limit=int(limit)), [ms])
 
 
 # --- a whole tenant ---------------------------------------------------------------------------------------------------
 
 # What a tenant has beside its jobs; each has a tenant_id.
-OF_TENANT = ("jobs_bulk_answer", "jobs_callback_secret", "jobs_limits", "jobs_key", "jobs_owner", "jobs_target",
-             "jobs_claim_line", "jobs_retry_window", "jobs_throttle")
+OF_TENANT = ("jobs_bulk_operation", "jobs_callback_secret", "jobs_limits", "jobs_requeue_window", "jobs_key",
+             "jobs_owner", "jobs_target", "jobs_claim_line", "jobs_retry_window", "jobs_throttle")
 # A full lock, since they are deleted. Untold ends are waited for until patience is over.
 _NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
         WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)

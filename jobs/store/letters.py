@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jobs import meters
 from jobs.clusters import normal
 from jobs.routing import SYSTEM
-from jobs.store.sql import array, packed, rows
+from jobs.store.sql import array, packed, rows, run
 
 # What makes letters alike, as 16 hex digits; 0x1f cannot stand in any of the words.
 CLUSTER = ("left(encode(sha256(convert_to(concat_ws(E'\\x1f', {type}, {version}, {reason}, coalesce({code}, ''),"
@@ -26,6 +26,7 @@ class Letter(NamedTuple):
     archived: bool
     superseded: bool
     redacted: bool
+    tenant_id: int
 
 
 # Targets before jobs, each by id: the order of everybody else (E3).
@@ -37,7 +38,8 @@ _LOCK_JOBS = f"""SELECT job.id FROM jobs_job job WHERE job.id IN (SELECT d.job_i
     WHERE d.id = ANY({array('bigint')})) ORDER BY job.id FOR NO KEY UPDATE OF job"""
 # A statement of its own: the one that waited for a lock has read the letters before.
 _OPEN = f"""SELECT d.id, job.id::text, job.type, job.version, tenant.archived_at IS NOT NULL,
-        job.generation IS NOT NULL AND t.generation IS DISTINCT FROM job.generation, job.input = ''
+        job.generation IS NOT NULL AND t.generation IS DISTINCT FROM job.generation, job.input = '',
+        job.tenant_id
     FROM jobs_dead_letter d JOIN jobs_job job ON job.id = d.job_id JOIN jobs_tenant tenant ON tenant.id = job.tenant_id
     LEFT JOIN jobs_target t ON t.id = job.target_id
     WHERE d.id = ANY({array('bigint')}) AND d.resolved_at IS NULL"""
@@ -62,6 +64,15 @@ def resolve(letter_ids: Sequence[int], resolution: str, by: str, reason: str, bu
     closed = rows(_RESOLVE, [resolution, by[:200], reason, bulk, packed(letter_ids)])
     meters.note(["letters_answered"], closed, itemgetter(1, 2))
     return {r[0] for r in closed}
+
+
+_SIGN = f"""UPDATE jobs_dead_letter d SET answer_key = %s, actor_kind = %s, actor_ref = %s
+    WHERE d.id = ANY({array('bigint')})"""
+
+
+def sign(letter_ids: Sequence[int], key: str | None, kind: str | None, ref: str | None) -> None:
+    """Note with an answer, in its transaction, who gave it and under which idempotency key (C27, C28)."""
+    run(_SIGN, [key, kind, ref, packed(letter_ids)])
 
 
 # Letters that say of themselves why there is no further attempt, and not of a last failure, have no code.

@@ -19,7 +19,7 @@ NO_CLUSTER = ""
 
 
 class Match(NamedTuple):
-    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk answer answered.
+    """Open letters that are meant, or answered ones; None means any. `bulk`: those that one bulk operation answered.
 
     `house`: those of the house's own jobs and no others (E11).
     """
@@ -35,11 +35,13 @@ class Match(NamedTuple):
     upto: int | None = None
     answered: bool = False
     bulk: int | None = None
+    until: datetime | None = None
 
 
 _CONDITIONS = (
     ("workspace_id", "d.workspace_id = %s"), ("tenant_id", "d.tenant_id = %s"), ("type", "d.type = %s"),
     ("reason", "d.reason = %s"), ("since", "d.opened_at >= %s"), ("upto", "d.id <= %s"),
+    ("until", "d.opened_at < %s"),
     ("bulk", "d.bulk_id = %s"),
 )
 
@@ -71,11 +73,18 @@ def newest(match: Match, before: int | None, limit: int) -> list[int]:
                                f" LIMIT {int(limit)}", params)]
 
 
-def oldest(match: Match, after: int, limit: int) -> list[int]:
-    """The ids of the oldest letters above `after`, oldest first."""
+_GATHER = """WITH wanted AS MATERIALIZED (SELECT d.id, d.job_id FROM jobs_dead_letter d WHERE {where} AND d.id > %s
+        ORDER BY d.id LIMIT {limit}),
+    put AS (INSERT INTO jobs_bulk_item (bulk_id, number, job_id, letter_id)
+        SELECT %s::bigint, %s::int + row_number() OVER (ORDER BY id), job_id, id FROM wanted)
+    SELECT count(*), max(id) FROM wanted"""
+
+
+def gather(match: Match, bulk: int, mark: str | None, gathered: int, limit: int) -> tuple[int, str | None]:
+    """Put the next letters behind `mark` into the set of a bulk operation; how many, and the mark (None: all)."""
     where, params = _where(match)
-    return [r[0] for r in rows(f"SELECT d.id FROM jobs_dead_letter d WHERE {where} AND d.id > %s ORDER BY d.id"
-                               f" LIMIT {int(limit)}", [*params, after])]
+    number, last = rows(_GATHER.format(where=where, limit=int(limit)), [*params, int(mark or 0), bulk, gathered])[0]
+    return int(number), str(last) if number == limit else None
 
 
 def count(match: Match, most: int = COUNTED) -> int:

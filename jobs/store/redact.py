@@ -28,7 +28,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "jobs_attempt": {"message": "NULL", "owner_binding": "NULL"},
     "jobs_delivery": {"host": "''"},
     "jobs_delivery_try": {"answer": "NULL"},
-    "jobs_dead_letter": {"error": "''", "cluster": _ALIKE},
+    "jobs_dead_letter": {"error": "''", "cluster": _ALIKE, "answer_key": "NULL"},
 }
 # One an attempt, there or not: lines that a frozen worker brings when it wakes find their place taken.
 _LOGS = f"""INSERT INTO jobs_attempt_log (attempt_id, lines, dropped, at)

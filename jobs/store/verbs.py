@@ -289,7 +289,7 @@ def _pause(move: Move, row: Row, now: datetime) -> Change:
 def _resume(move: Move, row: Row, now: datetime) -> Change:
     if row.deadline_at is not None and row.deadline_at <= now:
         return _expire(move, row, now)
-    return _again(move, row, move.reason, move.after_us, move.at_us, {}, ())
+    return _again(move, row, move.reason, move.after_us, move.at_us, {}, (), **move.facts)
 
 
 def _cancel(move: Move, row: Row, now: datetime) -> Change:

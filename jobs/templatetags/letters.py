@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 BULK_WORDS = {
+    "gathering": ("gathers what is meant", "busy"),
     "running": ("under way", "busy"), "waiting": ("waits for the first", "busy"), "alone": ("nobody is at it", "warn"),
     "finished": ("finished", "good"), "stopped": ("stopped", "warn"), "canary_failed": ("stopped itself", "bad"),
     "too_many_failed": ("stopped itself", "bad"),
@@ -19,21 +20,24 @@ SKIP_REASONS = {
     "target_superseded": "a newer request for the same target has taken its place",
     "tenant_archived": "its tenant is archived", "input_redacted": "its input was redacted",
     "unregistered_version": "its version is not registered any more",
-    "not_dead_lettered": "answered by somebody else at the same moment",
+    "not_dead_lettered": "answered by somebody else meanwhile",
+    "already_cancelled": "cancelled by somebody else meanwhile", "job_ended": "it has ended meanwhile",
+    "already_paused": "paused by somebody else meanwhile", "not_paused": "resumed by somebody else meanwhile",
+    "job_not_found": "it was erased meanwhile", "rate_limited": "its tenant has requeued as much as it may for now",
     "locked": "somebody else held the job for too long", "broken": "the database or a hook of the site refused it",
 }
 
 
 @register.simple_tag
 def bulk_word(word: str) -> SafeString:
-    """How a bulk answer stands, as a badge."""
+    """How a bulk operation stands, as a badge."""
     said, tone = BULK_WORDS.get(word, (word, ""))
     return format_html('<span class="badge {}">{}</span>', tone, said)
 
 
 @register.simple_tag
 def skip_reason(code: str) -> str:
-    """Why letters were left alone, in words."""
+    """Why jobs or letters were left alone, in words."""
     return SKIP_REASONS.get(code, "it was refused")
 
 

@@ -56,10 +56,10 @@ def requeue(job_id: str) -> None:
 def bulk(job_id: str) -> None:
     """Requeue it by a bulk answer, the same one as before, and carry that on to its end."""
     from jobs.models import DeadLetter
-    from jobs.services import triage
+    from jobs.services import operations, triage
 
     letter = DeadLetter.objects.filter(job_id=job_id).earliest("id")
-    asked = triage.begin("requeue", triage.Match(letters=(letter.pk,)), by="user:crash", reason="crash",
+    asked = operations.begin("requeue", operations.Match(letters=(letter.pk,)), by="user:crash", reason="crash",
                          token=uuid.uuid5(uuid.NAMESPACE_OID, job_id))
     duty = triage.Triage()
     while not asked.ended:

@@ -91,6 +91,9 @@ CELLS: list[Cell] = [
            # Undone with the process; a worker of another cell may have carried it on already.
            {"kill": "failed|queued", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=FAILED,
            starts=(2,)),
+    # Undone with the process, or made anew by whoever goes on: nothing is done before all is gathered.
+    *_each("bulk.gathered", "bulk", "quick",
+           dict.fromkeys(FAULTS, "failed|queued"), outcomes=FAILED, starts=(2,)),
     *_each("bulk.committed", "bulk", "quick", dict.fromkeys(FAULTS, "queued"), outcomes=FAILED, starts=(2,)),
     # --- a person redacts a job that was cancelled, or deletes a tenant beside it; another process carries that on ---
     *_each("redact.written", "redact", "quick", dict.fromkeys(FAULTS, "cancelled"), outcomes=(), starts=(),

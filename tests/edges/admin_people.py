@@ -14,7 +14,7 @@ import jobs.admin  # noqa: F401  what is registered does not depend on who was f
 from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
-          "tenant", "limits", "key", "bulkanswer", "erasure", "owner", "delivery", "deliverytry", "callbackhost",
+          "tenant", "limits", "key", "bulkoperation", "erasure", "owner", "delivery", "deliverytry", "callbackhost",
           "callbacksecret", "throttle")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {

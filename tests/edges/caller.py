@@ -15,7 +15,12 @@ from tests import database as db
 
 ALL = tuple(p.value for p in keys.Permission)
 TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
-          "owner", "erasure", "bulk_answer", "limits", "claim_request", "retry_window")
+          "owner", "erasure", "bulk_operation", "bulk_item", "requeue_window", "limits", "claim_request",
+          "retry_window")
+
+
+# Who answers a dead letter, as a key of the workspace has to say (C28).
+ATTESTED = {"tenant_subject": "acme", "actor_kind": "user", "actor_ref": "alice"}
 
 
 class Caller:

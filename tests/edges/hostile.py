@@ -12,7 +12,7 @@ from django.db import connection, models
 from jobs.models import (
     Attempt,
     AttemptLog,
-    BulkAnswer,
+    BulkOperation,
     Command,
     DeadLetter,
     Erasure,
@@ -55,7 +55,7 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
     command = Command.objects.create(job=job, kind="steer", payload="{}", payload_hash=b"", by="b",
                                      tenant_id=job.tenant_id)
     AttemptLog.objects.create(attempt=attempt, lines=word, dropped=0)
-    bulk = BulkAnswer.objects.create(token=uuid.uuid4(), verb="discard", by="b", reason="r", upto=0, expected=0,
+    bulk = BulkOperation.objects.create(token=uuid.uuid4(), verb="discard", by="b", reason="r", upto=0, expected=0,
                                      skipped={word: 1}, end="e", ended_at=job.created_at)
     gone = Erasure.objects.create(verb="redact", workspace_id=job.workspace_id, tenant_id=job.tenant_id, by="b",
                                   reason="r", phase="p", counts={word: 1}, end="e", ended_at=job.created_at)
@@ -72,7 +72,7 @@ def rows(driver: Driver, word: str) -> dict[str, Any]:
         _poison(row, word, mark)
     return {"job": job.pk, "attempt": attempt.pk, "deadletter": letter.pk, "workspace": workspace.pk,
             "worker": worker.pk, "key": key.pk, "command": command.pk, "tenant": job.tenant_id,
-            "target": job.target_id, "artifact": job.pk, "limits": limits.pk, "bulkanswer": bulk.pk,
+            "target": job.target_id, "artifact": job.pk, "limits": limits.pk, "bulkoperation": bulk.pk,
             "erasure": gone.pk,
             "leader": f"{word}{mark}"[:64]}
 

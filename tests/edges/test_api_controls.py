@@ -1,4 +1,4 @@
-"""What a person does to a job over HTTP: cancel, pause, resume, requeue, discard; and versions that are gone (E7)."""
+"""What a person does to a job over HTTP: cancel, pause, resume; and versions that are gone (E7)."""
 
 from __future__ import annotations
 
@@ -67,19 +67,6 @@ def test_wrong_controls_are_refused_and_change_nothing(api, body, code):
     rows = everything()
     problem(api.post(f"/jobs/{job_id}/controls", body), 400, code)
     assert everything() == rows
-
-
-def test_dead_letters_are_requeued_and_discarded(api, driver):
-    """C27 to C29: a job without an open letter is answered like one that is not there."""
-    job_id = api.enqueue(retry={"max_attempts": 1})["id"]
-    problem(api.post(f"/jobs/{job_id}/requeue"), 404, "job_not_found")
-    api.assignment(api.claim_one(), "fail", {"reason_code": "no_luck"})
-    told = api.post(f"/jobs/{job_id}/requeue", {"reason": "try again"})
-    assert (told.status_code, told.json()["state"], told.json()["chain"]) == (200, "queued", 2)
-    api.assignment(api.claim_one(), "fail", {"reason_code": "no_luck"})
-    assert api.send("DELETE", f"/jobs/{job_id}/dead-letter").json()["state"] == "failed"
-    problem(api.send("DELETE", f"/jobs/{job_id}/dead-letter"), 404, "job_not_found")
-    check(job_id)
 
 
 def control(api, job_id, action, **body):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jobs.models import Job, Receipt
-from tests.edges.caller import everything, problem
+from tests.edges.caller import ATTESTED, everything, problem
 
 LIMIT = 1024 * 1024
 
@@ -49,7 +49,8 @@ FIELDS = {
                 "retry", "tenant_subject", "unheard_of"),
     "agents": ("payload", "maxAttempts", "sessionKey", "singletonMode", "singleton"),
     "controls": ("action", "reason", "unheard_of"), "resume": ("available_at", "delay_s"),
-    "requeue": ("reason",), "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
+    "requeue": ("reason", "idempotency_key", "actor_kind", "actor_ref"),
+    "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
     "owner": ("reference", "label", "expires_at", "concurrency"),
     "throttle": ("most", "paused", "reason", "for_s", "until", "unheard_of"),
     "claim": ("worker_groups", "queues", "slots", "wait_seconds", "unheard_of"),
@@ -58,7 +59,8 @@ FIELDS = {
     "fail": ("reason_code", "message", "retryable", "diagnostic", "unheard_of"), "cancelled": ("unheard_of",),
     "release": ("delay_s", "not_before", "unheard_of"),
 }
-BASE = {"enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
+BASE = {"requeue": ATTESTED,
+        "enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
         "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"},
         "throttle": {"most": 3}}
 METHODS = {"owner": "PUT", "throttle": "PUT"}
@@ -91,7 +93,8 @@ def path_of(api, door: str) -> str:
     """The door's path, with something behind it that it has not changed yet."""
     if door in PLACES:
         return PLACES[door]
-    waiting = api.enqueue(retry={"max_attempts": 1}, priority=50)["id"]
+    whose = {"tenant_subject": "acme"} if door == "requeue" else {}
+    waiting = api.enqueue(retry={"max_attempts": 1}, priority=50, **whose)["id"]
     if door in ("controls", "resume", "steer", "abort", "redact"):
         if door in ("resume", "redact"):
             api.post(f"/jobs/{waiting}/controls", {"action": "pause" if door == "resume" else "cancel"})
@@ -139,7 +142,10 @@ def test_no_body_breaks_anything(api, door):
         rows = everything()
         answer = api.send(METHODS.get(door, "POST"), path, raw=raw, content_type=content_type)
         where = (door, name, answer.status_code, answer.content[:300])
-        if name == "empty" and door in ("claim", "extend", "complete", "release", "requeue", "steer", "abort", "redact",
+        if name == "empty" and door == "requeue":
+            problem(answer, 403, "actor_attestation_required")
+            continue
+        if name == "empty" and door in ("claim", "extend", "complete", "release", "steer", "abort", "redact",
                                         "cancelled"):
             assert answer.status_code in (200, 202, 409, 422), where
             path = path_of(api, door)

@@ -9,11 +9,11 @@ import pytest
 
 from jobs import clock
 from jobs.models import Attempt, DeadLetter, Job, Receipt
-from jobs.services import assignments, noted, progress
+from jobs.services import assignments, dead_letters, noted, progress
 from jobs.services.stages import KEPT
 from tests import database as db
 from tests.driver import check, quiet_recovery
-from tests.edges.caller import everything, held, problem, state
+from tests.edges.caller import ATTESTED, everything, held, problem, state
 
 ENDS = {"extend": {}, "complete": {"artifact": {}}, "fail": {"reason_code": "mine"}, "release": {}}
 
@@ -50,7 +50,7 @@ def test_beyond_its_duration_every_call_is_409_and_the_job_has_ended_with_its_ch
     letter = DeadLetter.objects.get()
     assert (letter.reason, letter.reason_code) == ("terminal_error", "duration_exceeded")
     assert api.get(f"/jobs/{job.pk}").json()["result_envelope"]["error"]["reason_code"] == "duration_exceeded"
-    assert api.post(f"/jobs/{job.pk}/requeue").status_code == 200
+    dead_letters.requeue(letter, by="test")
     assert api.claim_one()["checkpoint"] == {"seq": 4, "page": 7}
     check(job.pk)
 
@@ -113,7 +113,7 @@ def test_of_a_chains_duration_a_claim_gets_what_is_left_and_nothing_begins_after
     assert api.claim() == []
     job = Job.objects.get(pk=job_id)
     assert (job.state, job.claims, DeadLetter.objects.get().reason_code) == ("failed", 3, "duration_exceeded")
-    assert api.post(f"/jobs/{job_id}/requeue").status_code == 200
+    dead_letters.requeue(DeadLetter.objects.get(), by="test")
     assert datetime.fromisoformat(api.claim_one()["deadline"]) - clock.now() > timedelta(seconds=90)
     check(job_id)
 
@@ -283,16 +283,16 @@ def test_what_is_no_diagnostic_is_refused_and_changes_nothing(api, said):
 def test_a_requeue_says_that_it_drops_a_deadline_that_has_passed(api):
     """E4, C27: an absolute one; the answer and the receipt say so."""
     later = (clock.now() + timedelta(seconds=60)).isoformat()
-    mine = held(api, deadline_at=later, retry={"max_attempts": 1})
+    mine = held(api, deadline_at=later, retry={"max_attempts": 1}, tenant_subject="acme")
     api.assignment(mine, "fail", {"reason_code": "no_luck"})
     db.pass_time(61)
-    told = api.post(f"/jobs/{mine['job']['id']}/requeue").json()
+    told = api.post(f"/jobs/{mine['job']['id']}/requeue", ATTESTED).json()
     assert [w["code"] for w in told["warnings"]] == ["deadline_dropped"]
     assert told["deadline_at"] is None
     assert '"deadline_dropped":true' in Receipt.objects.latest("number").body
-    again = held(api, deadline_s=60, retry={"max_attempts": 1})
+    again = held(api, deadline_s=60, retry={"max_attempts": 1}, tenant_subject="acme")
     while again["job"]["id"] == mine["job"]["id"]:
         again = api.claim_one()
     api.assignment(again, "fail", {"reason_code": "no_luck"})
     db.pass_time(61)
-    assert api.post(f"/jobs/{again['job']['id']}/requeue").json()["warnings"] == []
+    assert api.post(f"/jobs/{again['job']['id']}/requeue", ATTESTED).json()["warnings"] == []

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from jobs.models import BulkAnswer, DeadLetter
+from jobs.models import BulkOperation, DeadLetter
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.test_commands import refused, say
@@ -39,7 +39,7 @@ def test_all_that_match_are_answered(driver: Driver, verb: str, state: str) -> N
     mine, other = [failed(driver) for _ in range(3)], failed(driver, "other")
     chosen = ("--cluster", mine[0].cluster)
     assert say("deadletters", verb, *chosen, "--dry-run") == "3 match; nothing was done."
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()
     assert say("deadletters", verb, *chosen, "--reason", "fixed").startswith("3 ")
     for letter in mine:
         letter.refresh_from_db()
@@ -57,7 +57,7 @@ def test_the_exit_code_says_that_some_were_left_alone(driver: Driver) -> None:
     with pytest.raises(SystemExit) as ended:
         call_command("deadletters", "requeue", "--id", str(first.pk), "--id", str(second.pk), "--reason", "r")
     assert ended.value.code == 3
-    assert BulkAnswer.objects.get().skipped == {"unregistered_version": 1}
+    assert BulkOperation.objects.get().skipped == {"unregistered_version": 1}
 
 
 def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
@@ -65,7 +65,7 @@ def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
     failed(driver)
     assert "--all" in refused("deadletters", "discard", "--reason", "r")
     assert "--reason" in refused("deadletters", "discard", "--all")
-    assert "No open dead letter" in refused("deadletters", "discard", "--type", "nothing", "--reason", "r")
+    assert "Nothing matches" in refused("deadletters", "discard", "--type", "nothing", "--reason", "r")
     assert "no such workspace" in refused("deadletters", "clusters", "--workspace", "nowhere")
     assert "tenant" in refused("deadletters", "clusters", "--tenant", "nobody")
     assert "no such dead letter" in refused("deadletters", "show", "99")
@@ -73,4 +73,23 @@ def test_what_makes_no_sense_is_refused_by_one_line(driver: Driver) -> None:
     for words in (("show", "x"), ("clusters", "--since", "soon"), ("requeue", "--rate", "0")):
         with pytest.raises(CommandError):
             say("deadletters", *words)
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()
+
+
+# --- the same for jobs -----------------------------------------------------------------------------------------------
+
+
+def test_all_jobs_that_match_are_counted_first_and_cancelled_with_yes(driver: Driver) -> None:
+    """A63: a look by default; a filter or --all, a reason; what was left alone is told."""
+    jobs = [driver.enqueue(tenant="acme") for _ in range(3)]
+    other = driver.enqueue("echo-thread", tenant="acme")
+    out = say("bulk", "cancel", "--type", "echo", "--tenant", "acme", "--newer", "1h")
+    assert "3 match; nothing was done" in out
+    assert jobs[0] in out
+    assert "--all" in refused("bulk", "cancel", "--yes", "--reason", "r")
+    assert "--reason" in refused("bulk", "cancel", "--all", "--yes")
+    assert "unknown" in refused("bulk", "cancel", "--tenant", "nobody")
+    assert "Nothing matches" in refused("bulk", "resume", "--all", "--yes", "--reason", "r")
+    assert "3 of 3 done" in say("bulk", "cancel", "--type", "echo", "--yes", "--reason", "a clean-up")
+    assert {driver.state(job) for job in jobs} == {"cancelled"}
+    assert driver.state(other) == "queued"

@@ -16,7 +16,7 @@ from jobs.services.erasure import Erasures
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.admin_people import act, confirm, quick, somebody, told, url  # noqa: F401
-from tests.edges.caller import Caller, everything, problem
+from tests.edges.caller import ATTESTED, Caller, everything, problem
 from tests.edges.test_commands import refused, say
 from tests.making import default_workspace
 
@@ -246,7 +246,7 @@ def test_an_abort_is_no_way_around_the_refusal_of_a_cancel(driver: Driver) -> No
 
 def test_a_redacted_letter_asks_for_a_new_input(api: Caller, driver: Driver) -> None:
     """C27, E13."""
-    job_id = api.enqueue("echo")["id"]
+    job_id = api.enqueue("echo", tenant_subject="acme")["id"]
     driver.fail(driver.claim_one(), retryable=False)
-    assert api.post(f"/jobs/{job_id}/redact").status_code == 200
-    problem(api.post(f"/jobs/{job_id}/requeue"), 409, "input_redacted")
+    assert api.post(f"/jobs/{job_id}/redact?tenant_subject=acme").status_code == 200
+    problem(api.post(f"/jobs/{job_id}/requeue", ATTESTED), 409, "input_redacted")

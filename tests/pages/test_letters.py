@@ -13,9 +13,10 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
-from jobs.models import BulkAnswer, DeadLetter, Receipt
-from jobs.services import letters, triage
-from jobs.services.triage import Match, Triage
+from jobs.models import BulkOperation, DeadLetter, Receipt
+from jobs.services import letters, operations
+from jobs.services.operations import Match
+from jobs.services.triage import Triage
 from jobs.worker.loops import Loop, Loops
 from jobs.worker.output import Output
 from tests.driver import Driver, check, claimer
@@ -210,8 +211,8 @@ POSTS = {
 }
 
 
-def bulk(verb: str) -> BulkAnswer:
-    return BulkAnswer.objects.create(token=uuid.uuid4(), verb=verb, by="user:x", reason="r", upto=1, expected=1)
+def bulk(verb: str) -> BulkOperation:
+    return BulkOperation.objects.create(token=uuid.uuid4(), verb=verb, by="user:x", reason="r", upto=1, expected=1)
 
 
 @pytest.mark.parametrize("holds", ["view_job", "requeue_job", "discard_job"])
@@ -250,7 +251,7 @@ def test_a_stranger_sees_and_does_nothing(client: Client, driver: Driver) -> Non
     assert {strict.post(url, form(reason="r")).status_code for url in urls} == {403}
     letter.refresh_from_db()
     assert letter.resolved_at is None
-    assert not BulkAnswer.objects.exclude(by="user:x").exists()
+    assert not BulkOperation.objects.exclude(by="user:x").exists()
 
 
 def test_an_input_is_for_who_may_see_payloads(client: Client, driver: Driver) -> None:
@@ -284,7 +285,7 @@ def test_a_preview_counts_and_shows_ten_and_the_form_begins_once(reader: Client,
     first, second = reader.post(ANSWER, sent), reader.post(ANSWER, sent)
     assert first.status_code == second.status_code == 302
     assert first["Location"] == second["Location"]
-    begun = BulkAnswer.objects.get()
+    begun = BulkOperation.objects.get()
     assert (begun.expected, begun.by, begun.verb) == (23, "user:alice", "requeue")
     while Triage().tick():
         pass
@@ -322,7 +323,7 @@ def test_an_answer_that_makes_no_sense_begins_nothing(reader: Client, driver: Dr
     for more, status, said in NONSENSE:
         answer = reader.post(ANSWER, form(**more))
         assert (answer.status_code, said in text(answer)) == (status, True), more
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()
 
 
 def test_a_bulk_answer_is_stopped_by_a_button_and_says_why_letters_were_left_alone(reader: Client,
@@ -333,13 +334,13 @@ def test_a_bulk_answer_is_stopped_by_a_button_and_says_why_letters_were_left_alo
     assert duty.tick()
     Triage().tick()
     assert "nobody is at it" in text(reader.get(url))
-    begun = BulkAnswer.objects.get()
+    begun = BulkOperation.objects.get()
     assert begun.done == 1
     assert reader.post(f"{url}stop/").status_code == 302
     assert reader.post(f"{url}go/").status_code == 302
     begun.refresh_from_db()
     assert (begun.end, begun.ended_by, begun.going_at) == ("stopped", "user:alice", None)
-    BulkAnswer.objects.update(skipped={"target_superseded": 3, "surprise": 1})
+    BulkOperation.objects.update(skipped={"target_superseded": 3, "surprise": 1})
     said = text(reader.get(url))
     assert "a newer request for the same target has taken its place target_superseded 3" in said
     assert "stopped By user:alice" in said
@@ -393,7 +394,7 @@ def test_a_cluster_is_requeued_while_somebody_watches(console: Console, driver: 
     requeue_all(console.page, console)
     console.page.wait_for_selector(".badge.good:has-text('finished')", timeout=60_000)
     assert console.page.inner_text("#done") == "3,000"
-    done = BulkAnswer.objects.get()
+    done = BulkOperation.objects.get()
     assert (done.done, done.skipped, done.expected) == (3_000, {}, 3_000)
     assert Receipt.objects.filter(kind="job.requeued").count() == 3_000
 
@@ -407,7 +408,7 @@ def test_it_all_works_without_scripts(served: int, chromium: Any, operator: Any,
     opened.sign_in(operator)
     requeue_all(opened.page, opened)
     opened.page.wait_for_selector(".badge.good:has-text('finished')", timeout=60_000)
-    assert BulkAnswer.objects.get().done == 600
+    assert BulkOperation.objects.get().done == 600
     opened.open(f"{LETTERS}list/?answered=1")
     opened.page.click("tbody a.id >> nth=0")
     assert "requeued" in opened.page.inner_text("main")
@@ -451,7 +452,7 @@ def test_no_text_of_a_job_becomes_markup(console: Console, driver: Driver) -> No
     for n, hostile in enumerate(HOSTILE):
         letter = failed(driver, hostile, tenant=f"t{n}{hostile}", input_={"value": hostile})
         last = failed(driver, f"x{n} {hostile}", tenant=f"t{n}{hostile}")
-        triage.begin("discard", Match(letters=(last.pk,)), by=f"user:{hostile}", reason=hostile)
+        operations.begin("discard", Match(letters=(last.pk,)), by=f"user:{hostile}", reason=hostile)
     duty = Triage()
     while duty.tick():
         pass

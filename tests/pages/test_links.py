@@ -13,7 +13,7 @@ from django.test import Client
 
 from jobs.models import DeadLetter, Job
 from jobs.pages.filters import Filters
-from jobs.services import dead_letters, limits, overview, tenancy, triage, workers
+from jobs.services import dead_letters, limits, operations, overview, tenancy, workers
 from jobs.states import State
 from jobs.store.matching import Match
 from tests.making import in_state
@@ -37,7 +37,7 @@ def life(driver):
     dead_letters.discard(first, by="user:operator", reason="nobody needs it")
     dead_letters.requeue(second, by="user:operator", reason="mended")
     driver.enqueue(tenant="acme & sons", delay_s=60)
-    triage.begin("requeue", Match(type="echo"), by="user:operator", reason="mended")
+    operations.begin("requeue", Match(type="echo"), by="user:operator", reason="mended")
     workers.register("w", 2, ["default"], ["collect"], ["echo@1"])
     limits.set_limits(tenancy.workspace(), tenant_concurrency=5)
     overview.look.forget()

@@ -68,15 +68,15 @@ def seed(said: argparse.Namespace) -> float:
 
 def answered(pages: Pages, pk: int) -> float:
     """Watch until the bulk answer has ended; seconds."""
-    from jobs.models import BulkAnswer
+    from jobs.models import BulkOperation
 
     began = time.perf_counter()
-    while not BulkAnswer.objects.get(pk=pk).ended:
+    while not BulkOperation.objects.get(pk=pk).ended:
         pages.look("busy", {"progress": f"{LETTERS}answers/{pk}/"})
         time.sleep(0.5)
         if time.perf_counter() - began > 600:
             raise SystemExit("it takes too long")
-    done = BulkAnswer.objects.get(pk=pk)
+    done = BulkOperation.objects.get(pk=pk)
     assert done.ended_at is not None
     return (done.ended_at - done.created_at).total_seconds()
 
@@ -85,9 +85,9 @@ def run(said: argparse.Namespace) -> dict[str, Any]:
     """Seed, look, answer, count."""
     from django.db import connection
 
-    from jobs.models import BulkAnswer, DeadLetter, Receipt
-    from jobs.services import triage
-    from jobs.services.triage import Match
+    from jobs.models import BulkOperation, DeadLetter, Receipt
+    from jobs.services import operations
+    from jobs.services.operations import Match
     from tests import database as db
     from tests.pages.people import person
     from tests.pages.site import serving, session_cookie
@@ -97,12 +97,12 @@ def run(said: argparse.Namespace) -> dict[str, Any]:
         pages = Pages(port, session_cookie(person("operator", superuser=True)))
         for _ in range(3):
             pages.look("idle", {})
-        asked = triage.begin(said.verb, Match(), by="user:operator", reason="scale", token=uuid.uuid4())
+        asked = operations.begin(said.verb, Match(), by="user:operator", reason="scale", token=uuid.uuid4())
         with site.workers(1, said.slots):
             seconds = answered(pages, asked.pk)
             if said.verb == "requeue":
                 time.sleep(2)
-    asked = BulkAnswer.objects.get(pk=asked.pk)
+    asked = BulkOperation.objects.get(pk=asked.pk)
     kind = "job.requeued" if said.verb == "requeue" else "job.discarded"
     connection.close()
     return {

@@ -19,7 +19,7 @@ from jobs.errors import JobsError
 from jobs.models import (
     Artifact,
     AttemptLog,
-    BulkAnswer,
+    BulkOperation,
     ClaimLine,
     Command,
     DeadLetter,
@@ -44,11 +44,11 @@ from jobs.services import (
     explain,
     intake,
     keys,
+    operations,
     progress,
     reconciling,
     settlement,
     tenancy,
-    triage,
 )
 from jobs.services.assignments import Claimed
 from jobs.services.erasure import Erasures
@@ -303,7 +303,9 @@ OURS = {
     "jobs_attempt": {"outcome", "reason_code"},
     "jobs_command": {"kind", "by"},
     "jobs_receipt": {"kind", "body"},
-    "jobs_dead_letter": {"type", "reason", "reason_code", "resolution", "resolved_by", "resolve_reason"},
+    "jobs_dead_letter": {"type", "reason", "reason_code", "resolution", "resolved_by", "resolve_reason",
+                         "actor_kind", "actor_ref"},
+    "jobs_bulk_item": {"outcome"},
 }
 
 
@@ -470,7 +472,7 @@ def test_a_deleted_tenant_is_gone_from_every_table_and_nobody_else_is(driver: Dr
     waiting = [driver.enqueue(tenant="acme", input_={"value": WORD}) for _ in range(3)]
     limit(tenant="acme", tenant_concurrency=5)
     keys.make(default_workspace(), "theirs", ["read"], tenant=tenant)
-    BulkAnswer.objects.create(token=uuid.uuid4(), verb="discard", by="x", reason="x", tenant_id=tenant.pk, upto=1,
+    BulkOperation.objects.create(token=uuid.uuid4(), verb="discard", by="x", reason="x", tenant_id=tenant.pk, upto=1,
                               expected=1)
     begun = erasure.delete(tenant, by="user:eraser", reason="they have left")
     with pytest.raises(tenancy.TenantDeleting) as refusal:
@@ -491,7 +493,7 @@ def test_a_deleted_tenant_is_gone_from_every_table_and_nobody_else_is(driver: Dr
         if table != "jobs_erasure":
             assert db.rows(f"SELECT count(*) FROM {table} WHERE {column} = %s", tenant.pk)[0][0] == 0, table
     assert Receipt.objects.exclude(job_id=other).count() == 0
-    assert Limits.objects.count() == Key.objects.count() == BulkAnswer.objects.count() == 0
+    assert Limits.objects.count() == Key.objects.count() == BulkOperation.objects.count() == 0
     assert [t.key for t in Target.objects.all()] == ["echo:mine"]
     check(other)
     mine = next(job for job in held if job.id == other)
@@ -773,7 +775,7 @@ def talkative(driver: Driver, owned_site: None) -> Driver:
     owned = intake.enqueue("owned", {"path": WORD}, tenant=WORD).id
     driver.claim_one()
     cancellation.cancel(owned, by="user:test")
-    triage.begin("discard", Match(tenant_id=of(WORD).pk), by="user:test", reason="r", token=uuid.uuid4())
+    operations.begin("discard", Match(tenant_id=of(WORD).pk), by="user:test", reason="r", token=uuid.uuid4())
     keys.make(default_workspace(), WORD, ["read"], tenant=of(WORD))
     return driver
 

@@ -17,10 +17,11 @@ from django.db import connection
 
 from jobs import clock, publish
 from jobs.errors import JobsError
-from jobs.models import BulkAnswer, DeadLetter, Receipt
-from jobs.services import dead_letters, tenancy, triage
+from jobs.models import BulkItem, BulkOperation, DeadLetter, Receipt
+from jobs.services import dead_letters, operations, tenancy, triage
+from jobs.services.operations import Pace
 from jobs.services.retention import Retention
-from jobs.services.triage import Pace, Triage
+from jobs.services.triage import Triage
 from jobs.states import State
 from jobs.store import matching
 from jobs.store.matching import Match
@@ -42,11 +43,11 @@ def failed(driver: Driver, number: int = 1, message: str = "it broke", type_: st
     return made
 
 
-def begin(verb: str = "requeue", match: Match = Match(), **more: Any) -> BulkAnswer:  # noqa: B008
-    return triage.begin(verb, match, by=BY, reason=more.pop("reason", "a bug was fixed"), **more)
+def begin(verb: str = "requeue", match: Match = Match(), **more: Any) -> BulkOperation:  # noqa: B008
+    return operations.begin(verb, match, by=BY, reason=more.pop("reason", "a bug was fixed"), **more)
 
 
-def run(answer: BulkAnswer, duty: Triage | None = None, limit: int = 500) -> BulkAnswer:
+def run(answer: BulkOperation, duty: Triage | None = None, limit: int = 500) -> BulkOperation:
     """Carry it on as long as there is something to do at once."""
     duty = duty or Triage()
     while duty.carry_on(answer.pk, limit):
@@ -149,8 +150,10 @@ def test_each_filter_narrows(driver: Driver) -> None:
         Match(since=letter_of(a[1]).opened_at): [a[1], *b], Match(letters=(ids[a[0]], ids[b[0]])): [a[0], b[0]],
         Match(upto=ids[a[0]]): a[:1],
     }
-    for match, jobs in cases.items():
-        assert matching.oldest(match, 0, 10) == [ids[j] for j in jobs], match
+    for bulk, (match, jobs) in enumerate(cases.items(), 1):
+        assert matching.gather(match, bulk, None, 0, 10) == (len(jobs), None)
+        gathered = BulkItem.objects.filter(bulk_id=bulk).order_by("number").values_list("letter_id", "job_id")
+        assert [(pk, str(job)) for pk, job in gathered] == [(ids[j], j) for j in jobs], match
         assert matching.newest(match, None, 10) == [ids[j] for j in reversed(jobs)], match
         assert matching.count(match) == len(jobs)
     assert matching.newest(Match(), ids[b[0]], 1) == [ids[a[1]]]
@@ -197,7 +200,7 @@ def test_what_cannot_start_again_is_skipped_by_its_code(driver: Driver) -> None:
     assert {driver.state(j) for j in (gone, old, closed)} == {"failed"}
 
 
-def test_a_letter_that_somebody_answers_meanwhile_is_no_error(driver: Driver) -> None:
+def test_a_letter_that_somebody_answers_meanwhile_is_told_of(driver: Driver) -> None:
     """Answered by hand between two batches, and between the look and the lock."""
     jobs = failed(driver, 4)
     answer = begin()
@@ -205,7 +208,9 @@ def test_a_letter_that_somebody_answers_meanwhile_is_no_error(driver: Driver) ->
     assert duty.carry_on(answer.pk, 1)
     dead_letters.discard(letter_of(jobs[1]), by="user:bob")
     run(answer, duty)
-    assert (answer.done, answer.skipped, answer.end) == (3, {}, "finished")
+    assert (answer.done, answer.skipped, answer.end) == (3, {"not_dead_lettered": 1}, "finished")
+    assert [i.outcome for i in operations.items(answer.pk, after=0, limit=10).items] == [
+        "done", "not_dead_lettered", "done", "done"]
     assert letter_of(jobs[1]).resolution == "discarded"
     found = dead_letters.requeue_many([letter_of(j).pk for j in jobs], by=BY)
     assert {a.reason_code for a in found} == {"not_dead_lettered"}
@@ -219,10 +224,10 @@ def test_the_same_form_twice_is_one_answer(driver: Driver) -> None:
     token = uuid.uuid4()
     made = together([lambda: begin(token=token).pk] * 4)
     assert len(set(made)) == 1
-    assert BulkAnswer.objects.count() == 1
+    assert BulkOperation.objects.count() == 1
     assert refusal_of(begin, "discard", token=token).reason_code == "token_used"
     assert refusal_of(begin, match=Match(type="echo"), token=token).reason_code == "token_used"
-    assert begin(match=Match(upto=BulkAnswer.objects.get().upto), token=token).pk == made[0]
+    assert begin(match=Match(upto=BulkOperation.objects.get().upto), token=token).pk == made[0]
 
 
 @pytest.mark.parametrize(("more", "code"), [
@@ -234,7 +239,7 @@ def test_the_same_form_twice_is_one_answer(driver: Driver) -> None:
 def test_a_bulk_answer_that_makes_no_sense_is_refused(driver: Driver, more: dict[str, Any], code: str) -> None:
     failed(driver)
     assert refusal_of(begin, **more).reason_code == code
-    assert not BulkAnswer.objects.exists()
+    assert not BulkOperation.objects.exists()
 
 
 def test_a_stop_is_honoured_within_one_batch(driver: Driver) -> None:
@@ -242,8 +247,8 @@ def test_a_stop_is_honoured_within_one_batch(driver: Driver) -> None:
     jobs = failed(driver, 5)
     answer, duty = begin(), Triage()
     assert duty.carry_on(answer.pk, 2)
-    assert triage.stop(answer.pk, by="user:bob")
-    assert not triage.stop(answer.pk, by="user:carol")
+    assert operations.stop(answer.pk, by="user:bob")
+    assert not operations.stop(answer.pk, by="user:carol")
     run(answer, duty)
     assert (answer.done, answer.end, answer.ended_by) == (2, "stopped", "user:bob")
     assert [driver.state(j) for j in jobs] == ["queued"] * 2 + ["failed"] * 3
@@ -255,7 +260,7 @@ def test_a_stop_does_not_wait_for_the_batch(driver: Driver) -> None:
     answer = begin()
 
     def halt(news: Any) -> None:
-        together([lambda: triage.stop(answer.pk, by="user:bob")])
+        together([lambda: operations.stop(answer.pk, by="user:bob")])
 
     publish.in_transaction(halt)
     try:
@@ -275,7 +280,7 @@ def test_two_leaders_answer_each_letter_once(driver: Driver) -> None:
         duty = Triage()
         for _ in range(200):
             duty.carry_on(answer.pk, 2)
-            if BulkAnswer.objects.get(pk=answer.pk).ended:
+            if BulkOperation.objects.get(pk=answer.pk).ended:
                 return
 
     together([lead, lead, lead])
@@ -360,7 +365,7 @@ def test_answers_take_turns(driver: Driver) -> None:
     assert (long.done, short.done) == (6, 2)
     while duty.tick(2):
         pass
-    assert not BulkAnswer.objects.filter(ended_at=None).exists()
+    assert not BulkOperation.objects.filter(ended_at=None).exists()
 
 
 # --- canary and rate -----------------------------------------------------------------------------------------------
@@ -409,8 +414,8 @@ def test_the_canary_is_the_first_that_can_start_and_may_be_passed_over_by_hand(d
     answer, duty = begin(pace=Pace(canary=True)), Triage()
     run(answer, duty)
     assert (answer.done, answer.skipped) == (1, {"unregistered_version": 1})
-    assert triage.let_go(answer.pk)
-    assert not triage.let_go(answer.pk)
+    assert operations.let_go(answer.pk)
+    assert not operations.let_go(answer.pk)
     run(answer, duty)
     assert (answer.done, answer.end) == (3, "finished")
 
@@ -525,6 +530,6 @@ def test_bulk_answers_outlive_their_time_no_longer_than_jobs(driver: Driver) -> 
     duty = Retention()
     while duty.tick():
         pass
-    assert not BulkAnswer.objects.filter(pk=ended.pk).exists()
-    assert BulkAnswer.objects.count() == 1
+    assert not BulkOperation.objects.filter(pk=ended.pk).exists()
+    assert BulkOperation.objects.count() == 1
     db.reset_clock()

@@ -12,10 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from jobs import clock
 from jobs.errors import Invalid, NotFound
 from jobs.management.operating import one_line, person
-from jobs.models import BulkAnswer
-from jobs.services import letters, triage
+from jobs.models import BulkOperation
+from jobs.services import letters, operations
 from jobs.services.letters import Cluster
-from jobs.services.triage import Match, Pace, Triage
+from jobs.services.operations import Match, Pace
+from jobs.services.triage import Triage
 
 SKIPPED = 3
 PAUSE_S = 0.2
@@ -51,7 +52,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Do the verb; a refusal is one line."""
         with one_line():
-            getattr(self, "answer" if options["verb"] in triage.VERBS else options["verb"])(options)
+            getattr(self, "answer" if options["verb"] in operations.VERBS else options["verb"])(options)
 
     def clusters(self, said: dict[str, Any]) -> None:
         """A line a cluster."""
@@ -88,22 +89,22 @@ class Command(BaseCommand):
         if not said["reason"]:
             raise CommandError("Say why with --reason.")
         pace = Pace(said.get("canary", False), said.get("rate"), said.get("most_failed"))
-        begun = triage.begin(said["verb"], match, by=person(), reason=said["reason"], pace=pace)
+        begun = operations.begin(said["verb"], match, by=person(), reason=said["reason"], pace=pace)
         try:
             self._carry_on(begun)
         except KeyboardInterrupt:
-            triage.stop(begun.pk, by=person())
+            operations.stop(begun.pk, by=person())
             self.stderr.write("Stopped.")
         self._report(begun)
 
-    def _carry_on(self, begun: BulkAnswer) -> None:
+    def _carry_on(self, begun: BulkOperation) -> None:
         duty = Triage()
         while not begun.ended:
             if not duty.carry_on(begun.pk):
                 clock.sleep(PAUSE_S)
             begun.refresh_from_db()
 
-    def _report(self, begun: BulkAnswer) -> None:
+    def _report(self, begun: BulkOperation) -> None:
         begun.refresh_from_db()
         word = "requeued" if begun.verb == "requeue" else "discarded"
         self.stdout.write(f"{begun.done:,} {word}" + ("" if begun.end == "finished" else f", then {begun.end}"))
@@ -144,7 +145,7 @@ def _line(cluster: Cluster) -> str:
 
 
 def _counted(number: int) -> str:
-    return f"over {triage.COUNTED:,}" if number > triage.COUNTED else f"{number:,}"
+    return f"over {operations.COUNTED:,}" if number > operations.COUNTED else f"{number:,}"
 
 
 def _whole(text: str) -> int:
