@@ -180,7 +180,7 @@ if CHANNEL_LAYER_URL:
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["jobs.api.parsing.StrictJSONParser"],
-    "DEFAULT_AUTHENTICATION_CLASSES": ["jobs.api.security.KeyAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["jobs.api.security.KeyAuthentication", "jobs.api.security.MemberAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["jobs.api.security.HasPermission"],
     "EXCEPTION_HANDLER": "jobs.api.errors.problem",
     "UNAUTHENTICATED_USER": None,

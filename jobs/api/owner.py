@@ -53,7 +53,7 @@ class OwnerOfTenant(View):
         revision = parsing.if_match(request)
         who = caller(request)
         made = owners.put_for(
-            who.key.workspace, who.subject(named_tenant(request)), reference, by=who.by, label=label, expires_at=until,
+            who.place, who.subject(named_tenant(request)), reference, by=who.by, label=label, expires_at=until,
             concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
         return _told(made, 201 if made.revision == 1 else 200)
 

@@ -5,6 +5,7 @@ from jobs.models.bulk_answer import BulkAnswer
 from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.erasure import Erasure
+from jobs.models.grant import Grant
 from jobs.models.job import Job
 from jobs.models.key import Key
 from jobs.models.line import ClaimLine
@@ -17,5 +18,5 @@ from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkAnswer", "ClaimLine", "Command", "DeadLetter", "Erasure",
-    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
+    "Grant", "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "Traffic", "Worker", "Workspace",
 ]
