@@ -194,8 +194,8 @@ def ended(grants: Iterable[Grant]) -> dict[Grant, JobsError]:
                     over[grant] = Unauthenticated()
             except Refused as error:
                 over[grant] = error
-        elif isinstance(grant, Following) and (error := _ended_member(grant)) is not None:
-            over[grant] = error
+        elif isinstance(grant, Following) and (gone := _ended_member(grant)) is not None:
+            over[grant] = gone
     return over | _ended_keys([grant for grant in held if isinstance(grant, Bearer)])
 
 

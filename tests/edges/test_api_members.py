@@ -10,7 +10,7 @@ from django.test import Client
 
 from jobs.errors import Invalid
 from jobs.models import Grant, Job
-from jobs.services import grants, keys, tenancy
+from jobs.services import grants, tenancy
 from jobs.services.grants import MAY, Role
 from tests import database as db
 from tests.edges.caller import Caller, everything, problem
