@@ -11,6 +11,7 @@ from jobs.admin import (  # noqa: F401
     command,
     dead_letter,
     erasure,
+    grant,
     job,
     key,
     limits,

@@ -240,7 +240,8 @@ def named_tenant(request: Request, sent: Any = None) -> str | None:
     """The tenant that a request names by header, query or field. Raises Invalid when they differ or are no subject."""
     if not isinstance(sent, str | None):
         raise Invalid("must be a string", field="tenant_subject", code="invalid_tenant_subject")
-    places = (_header(request), request._request.GET.get("tenant_subject"), sent)
+    taken = getattr(request._request, "jobs_subject", None)
+    places = (_header(request), request._request.GET.get("tenant_subject"), sent, taken)
     said = {subject for subject in places if subject is not None}
     if len(said) > 1:
         raise Invalid("The header, the query and the field name different tenants.", field="tenant_subject",
@@ -249,6 +250,14 @@ def named_tenant(request: Request, sent: Any = None) -> str | None:
         tenancy.check_subject(subject)
         return subject
     return None
+
+
+def without_subject(request: Request, body: dict[str, Any]) -> dict[str, Any]:
+    """The body without its `tenant_subject`, which `named_tenant` reads from now on. Raises as that does."""
+    if "tenant_subject" in body:
+        request._request.jobs_subject = body["tenant_subject"]  # type: ignore[attr-defined]
+        named_tenant(request, body["tenant_subject"])
+    return {name: value for name, value in body.items() if name != "tenant_subject"}
 
 
 def _header(request: Request) -> str | None:

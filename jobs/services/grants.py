@@ -5,6 +5,7 @@ A grant is always given by somebody: superusers, staff and rights over the whole
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -15,6 +16,8 @@ from django.db import transaction
 from jobs.errors import Invalid, NotFound, Refused
 from jobs.models import Grant, Key, Workspace
 from jobs.services.keys import Permission
+
+log = logging.getLogger("jobs.grants")
 
 
 class Role(StrEnum):
@@ -54,26 +57,41 @@ class WorkspaceRequired(Invalid):
     code = "workspace_required"
 
 
-def give(workspace: Workspace, role: str, *, by: str, user: Any = None, key: Key | None = None) -> Grant:
-    """Give a user or a key this role, in the place of the one that it has. Joins the caller's transaction.
-
-    Raises Invalid unknown_role and invalid_principal: neither or both, or a key of another workspace.
-    """
+def check(workspace: Workspace, role: str, *, user: Any = None, key: Key | None = None) -> None:
+    """Raises Invalid unknown_role and invalid_principal: neither or both, or a key of another workspace."""
     if role not in set(Role):
         raise Invalid(f"must be one of {', '.join(Role)}", field="role", code="unknown_role")
     if (user is None) == (key is None) or (key is not None and key.workspace_id != workspace.pk):
         raise Invalid("A grant is a user's, or a key's of the same workspace.", field="principal",
                       code="invalid_principal")
-    whose = {"key": key} if key is not None else {"user_id": str(user.pk)}
+
+
+def give(workspace: Workspace, role: str, *, by: str, user: Any = None, key: Key | None = None) -> Grant:
+    """Give a user or a key this role, in the place of the one that it has. Joins the caller's transaction.
+
+    Raises as `check` does.
+    """
+    check(workspace, role, user=user, key=key)
     with transaction.atomic():
-        row, _ = Grant.objects.update_or_create(workspace=workspace, **whose, defaults={"role": role, "by": by[:200]})
+        row, _ = Grant.objects.update_or_create(workspace=workspace, **_whose(user, key),
+                                                defaults={"role": role, "by": by[:200]})
+    log.info("grant %d: %s in %s, by %s", row.pk, role, workspace.slug, by)
     return row
 
 
 def take(workspace: Workspace, *, user: Any = None, key: Key | None = None) -> bool:
     """Take the role away, from the next request on; false where there was none."""
-    whose = {"key": key} if key is not None else {"user_id": str(user.pk)}
-    return bool(Grant.objects.filter(workspace=workspace, **whose).delete()[0])
+    row = Grant.objects.filter(workspace=workspace, **_whose(user, key)).first()
+    return row is not None and take_row(row)
+
+
+def take_row(row: Grant) -> bool:
+    """The same of a grant that was read."""
+    return bool(Grant.objects.filter(pk=row.pk).delete()[0])
+
+
+def _whose(user: Any, key: Key | None) -> dict[str, Any]:
+    return {"key": key} if key is not None else {"user_id": str(user.pk)}
 
 
 def forget(user_id: Any) -> None:

@@ -14,7 +14,7 @@ import jobs.admin  # noqa: F401  what is registered does not depend on who was f
 from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
-          "tenant", "limits", "key", "bulkanswer", "erasure", "owner")
+          "tenant", "limits", "key", "bulkanswer", "erasure", "owner", "grant")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {
     "nobody": (), "viewer": ("view_job",), "reader": ("view_job", "view_payload"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from jobs.errors import Invalid
 from jobs.models import Grant, Job
-from jobs.services import grants, tenancy
+from jobs.services import grants, keys, tenancy
 from jobs.services.grants import MAY, Role
 from tests import database as db
 from tests.edges.caller import Caller, everything, problem
@@ -173,3 +175,74 @@ def test_a_grant_is_of_one_principal_with_a_known_role(api):
     assert not Grant.objects.exists()
 
 
+def test_grants_are_given_taken_listed_and_demanded_by_a_command(api):
+    """E2: `manage.py grants`; what is wrong is one line."""
+    person("ann")
+    said = [_grants("give", "assignee", "--user", "ann"), _grants("give", "conductor", "--key", api.key.prefix),
+            _grants("list"), _grants("demand", "on")]
+    assert said[0] == "ann is assignee of default.\n"
+    assert "assignee  user ann  by shell:" in said[2]
+    assert f"conductor  key {api.key.prefix} (test)  by shell:" in said[2]
+    assert tenancy.workspace().create_requires_grant
+    assert _grants("demand", "off", "--workspace", "default").startswith("default: whoever")
+    assert [_grants("take", "--user", "ann") for _ in range(2)] == [
+        "ann is nothing in default any more.\n", "ann was nothing in default.\n"]
+    for wrong in (("give", "member", "--user", "nobody"), ("give", "member", "--key", "nope"),
+                  ("give", "member", "--key", api.key.prefix, "--workspace", "nowhere"), ("list", "--workspace", "x")):
+        with pytest.raises(CommandError, match="There is no such|no workspace"):
+            _grants(*wrong)
+
+
+def _grants(*words: str) -> str:
+    out = io.StringIO()
+    call_command("grants", *words, stdout=out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "may"), keys.MAY.items())
+def test_a_key_of_a_kind_has_no_more_than_its_line_in_the_table(api, kind, may):
+    """RELIABILITY 6.1, B13: a runner only claims, and a planner stamps what it enqueues."""
+    place = tenancy.workspace()
+    made, secret = keys.make(place, "k", sorted(may), kind=kind)
+    if kind in ("runner", "planner"):
+        assert keys.kind(made) == kind
+        for more in set(keys.Permission) - may:
+            with pytest.raises(Invalid, match="permissions are among"):
+                keys.make(place, "k", [*may, more], kind=kind)
+    if kind == "planner":
+        told = api.post("/jobs", PLAIN, Authorization=f"Bearer {secret}").json()
+        assert Job.objects.get(pk=told["id"]).origin == "planner"
+    if kind == "runner":
+        api.enqueue()
+        for method, path in (("GET", "/jobs"), ("POST", "/jobs"), ("GET", "/definitions"), ("GET", "/events")):
+            problem(api.send(method, path, PLAIN, Authorization=f"Bearer {secret}"), 403, "permission_denied")
+        held = api.post("/runtime/claim", {}, Authorization=f"Bearer {secret}").json()["assignments"][0]
+        problem(api.assignment(held, "extend"), 404, "assignment_not_found")
+
+
+def test_a_tenant_is_named_alike_in_header_query_and_body(api):
+    """C25: everywhere; two that differ are refused, whichever they are."""
+    theirs = api.post("/jobs", {**PLAIN, "tenant_subject": "acme"}).json()["id"]
+    for path, body in ((f"/jobs/{theirs}/controls", {"action": "pause"}), (f"/jobs/{theirs}/steer", {"payload": {}}),
+                       (f"/jobs/{theirs}/abort", {}), (f"/jobs/{theirs}/redact", {})):
+        assert api.post(path, {**body, "tenant_subject": "other"}).status_code == 404, path
+        for headers, query in (({"X_Tenant_Subject": "other"}, ""), ({}, "?tenant_subject=other")):
+            problem(api.post(path + query, {**body, "tenant_subject": "acme"}, **headers), 400,
+                    "invalid_tenant_subject")
+        problem(api.post(path, {**body, "tenant_subject": 5}), 400, "invalid_tenant_subject")
+        assert api.post(path, {**body, "tenant_subject": "acme"}).status_code in (200, 202), path
+    assert api.send("PUT", "/owner", {"reference": "x", "tenant_subject": "acme"}).json()["tenant_subject"] == "acme"
+
+
+def test_the_console_enqueues_for_conductors_alone_where_that_is_demanded(api):
+    """E2: a right over the whole site is no grant."""
+    place, root = tenancy.workspace(), person("root", superuser=True)
+    tenancy.demand_grant(place, True, by="test")
+    client = Client()
+    client.force_login(root)
+    rows = everything()
+    said = {"type": "noop", "input": "{}"}
+    refused = client.post("/jobs/new/", said)
+    assert (refused.status_code, everything()) == (409, rows)
+    grants.give(place, "conductor", by="test", user=root)
+    assert client.post("/jobs/new/", said).status_code == 302
