@@ -1,4 +1,4 @@
-"""Members: people with a session over the API, by a grant that somebody gave them (E2 Grants, C25, C28)."""
+"""Members: people with a session over the API, by a grant that somebody gave them (E2 Grants, C25)."""
 
 from __future__ import annotations
 
