@@ -103,8 +103,7 @@ def test_started_at_is_the_first_start_and_a_requeue_keeps_it(api):
 
 
 def test_a_full_exclusive_group_is_skipped_and_never_waited_on(api):
-    """C11: unlimited until it is set; then what is behind a full group lets others go first, and comes when there is room.
-    """
+    """C11: unlimited until it is set; then what is behind a full group lets others go first."""
     for _ in range(2):
         api.enqueue(exclusive_group="g")
     assert len(api.claim(2)) == 2
