@@ -8,7 +8,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_delete, post_migrate
 
 
 def make_defaults(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
@@ -23,6 +23,13 @@ def make_defaults(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
         return
     if all(_is_complete(connections[using], model) for model in (Workspace, Tenant)):
         tenancy.make_defaults()
+
+
+def forget_user(*, instance: Any, **_: Any) -> None:
+    """A user that is deleted leaves no grant, which whoever gets its key later would have."""
+    from jobs.services import grants
+
+    grants.forget(instance.pk)
 
 
 def _is_complete(connection: Any, model: Any) -> bool:
@@ -52,6 +59,8 @@ class JobsConfig(AppConfig):
         traffic.begin()
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)
+        # By name: a site without Django's users never has one.
+        post_delete.connect(forget_user, sender=settings.AUTH_USER_MODEL)
         # Not through the settings as a whole: where something is wrong with them, the checks say so.
         if armed := getattr(settings, "JOBS", {}).get("FAILPOINTS"):
             from jobs import failpoints

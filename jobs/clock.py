@@ -32,7 +32,11 @@ def now(using: str = "default") -> datetime:
 
 
 def _as_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        # At the far ends of time there is no other zone; whoever asks for such a moment is refused later.
+        return moment.replace(tzinfo=UTC)
 
 
 def micros(moment: datetime | None) -> int | None:

@@ -7,20 +7,23 @@ first signal closes the door and lets requests end, a second one does not wait.
 from __future__ import annotations
 
 import errno
+import resource
 import signal
 import socket
+from contextlib import suppress
 from typing import Any, Final
 
 # The first of Twisted's to be imported: it chooses the reactor.
 from daphne.server import Server as Daphne  # isort: split
 
-from daphne.http_protocol import HTTPFactory, WebRequest
+from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketProtocol
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from twisted.internet import reactor
 
 from jobs import clock
+from jobsite.bounds import Bounds, Factory
 
 BACKLOG: Final = 512
 # How long requests may take to end once we were asked to; a long poll or a stream is cut then.
@@ -28,9 +31,10 @@ GRACE_S: Final = 5.0
 PING_S: Final = 20
 # Of a message of a follower, who has little to say.
 LONGEST_MESSAGE: Final = 128 * 1024
-# Of a body, which is written to disk before anybody is asked whether it is wanted: beyond this the connection is cut.
-# Below it the site itself says what is too large for it.
+# Of a body where the site sets no limit of its own.
 LONGEST_BODY: Final = 64 * 1024 * 1024
+# Files that a process needs beside its connections.
+OTHER_FILES: Final = 200
 # Browsers close with it as they do when a page is left: they come back by themselves.
 GOING_AWAY: Final = 1001
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
@@ -70,39 +74,15 @@ def url_of(listening: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-class Request(WebRequest):
-    """One whose body has an end."""
-
-    longest = LONGEST_BODY
-    taken = 0
-
-    def handleContentChunk(self, data: bytes) -> None:
-        """Keep it, or cut the connection where it is too much."""
-        self.taken += len(data)
-        if self.taken > self.longest:
-            self.channel.forceAbortClient()
-        else:
-            super().handleContentChunk(data)
-
-
-class Factory(HTTPFactory):
-    """Daphne's, with requests of ours."""
-
-    def buildProtocol(self, addr: Any) -> Any:
-        """A connection."""
-        protocol = super().buildProtocol(addr)
-        protocol.requestFactory = Request
-        return protocol
-
-
 class Server(Daphne):
     """Daphne on one socket, which ends its requests before it ends itself."""
 
-    def __init__(self, application: Any, listening: socket.socket) -> None:
+    def __init__(self, application: Any, listening: socket.socket, bounds: Bounds | None = None) -> None:
         super().__init__(application, [f"fd:fileno={listening.fileno()}"], signal_handlers=False,
                          ping_interval=PING_S, server_name="", verbosity=1, websocket_max_message_size=LONGEST_MESSAGE,
                          websocket_max_frame_size=LONGEST_MESSAGE)
         self.connections: dict[Any, dict[str, Any]] = {}
+        self._bounds = bounds or Bounds()
         self._doors: list[Any] = []
         self._asked = 0
         self._until = 0.0
@@ -120,7 +100,7 @@ class Server(Daphne):
     @http_factory.setter
     def http_factory(self, daphnes: HTTPFactory) -> None:
         # Daphne makes one of its own when it runs; ours takes its place.
-        self._factory = Factory(self)
+        self._factory = Factory(self, self._bounds)
 
     def listen_success(self, port: Any) -> None:
         """Remember the door that will have to be closed."""
@@ -159,15 +139,39 @@ class Server(Daphne):
         return super().kill_all_applications()
 
 
+def bounds_of(settings: Any) -> Bounds:
+    """What the site's settings allow a connection; as many connections as this process may have files."""
+    own = Bounds()
+    most = int(getattr(settings, "MOST_CONNECTIONS", own.connections))
+    per_address = int(getattr(settings, "MOST_CONNECTIONS_PER_ADDRESS", own.per_address))
+    return Bounds(
+        body=settings.DATA_UPLOAD_MAX_MEMORY_SIZE or LONGEST_BODY,
+        request_s=float(getattr(settings, "REQUEST_TIMEOUT_S", own.request_s)),
+        idle_s=float(getattr(settings, "IDLE_TIMEOUT_S", own.idle_s)), connections=_places(most),
+        # A proxy is one address for everybody.
+        per_address=0 if getattr(settings, "BEHIND_PROXY", False) else per_address)
+
+
+def _places(wanted: int) -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or soft == resource.RLIM_INFINITY:
+        hard = max(soft, wanted + OTHER_FILES)
+    if wanted and soft != resource.RLIM_INFINITY and soft < wanted + OTHER_FILES:
+        soft = min(hard, wanted + OTHER_FILES)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return max(min(wanted, soft - OTHER_FILES), 1)
+    return wanted
+
+
 def serve(listening: socket.socket) -> None:
     """Serve the site on this socket until told to stop by SIGTERM or SIGINT."""
     from django.conf import settings
 
     if not settings.ASGI_APPLICATION:
         raise ImproperlyConfigured("ASGI_APPLICATION names no application.")
-    # A site that takes more than we would says so itself where it is too much.
-    Request.longest = max(LONGEST_BODY, 2 * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0))
-    server = Server(import_string(settings.ASGI_APPLICATION), listening)
+    server = Server(import_string(settings.ASGI_APPLICATION), listening, bounds_of(settings))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, server.ask_stop)
     server.run()

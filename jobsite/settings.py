@@ -180,13 +180,21 @@ if CHANNEL_LAYER_URL:
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["jobs.api.parsing.StrictJSONParser"],
-    "DEFAULT_AUTHENTICATION_CLASSES": ["jobs.api.security.KeyAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["jobs.api.security.KeyAuthentication", "jobs.api.security.MemberAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["jobs.api.security.HasPermission"],
     "EXCEPTION_HANDLER": "jobs.api.errors.problem",
     "UNAUTHENTICATED_USER": None,
 }
 # The API's largest body, counted before anything is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = _whole("MAX_BODY_BYTES", 1024 * 1024)
+# Our own server's: until when a request must be complete, how long a connection may idle, how many there may be.
+REQUEST_TIMEOUT_S = _seconds("REQUEST_TIMEOUT_S", 15.0)
+IDLE_TIMEOUT_S = _seconds("IDLE_TIMEOUT_S", 75.0)
+MOST_CONNECTIONS = _whole("MOST_CONNECTIONS", 4_000)
+MOST_CONNECTIONS_PER_ADDRESS = _whole("MOST_CONNECTIONS_PER_ADDRESS", 500)
+if REQUEST_TIMEOUT_S <= 0 or IDLE_TIMEOUT_S <= 0 or min(MOST_CONNECTIONS, MOST_CONNECTIONS_PER_ADDRESS) < 0:
+    raise ImproperlyConfigured("REQUEST_TIMEOUT_S and IDLE_TIMEOUT_S must be above 0, MOST_CONNECTIONS and "
+                               "MOST_CONNECTIONS_PER_ADDRESS 0 (no limit) or more.")
 
 # One policy for every answer. Nothing inline, nothing from elsewhere; images may be written into a sheet.
 CONTENT_SECURITY_POLICY = {"DIRECTIVES": {

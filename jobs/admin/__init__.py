@@ -12,6 +12,7 @@ from jobs.admin import (  # noqa: F401
     dead_letter,
     delivery,
     erasure,
+    grant,
     job,
     key,
     limits,

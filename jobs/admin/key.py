@@ -42,6 +42,9 @@ class Revoke:
 class NewKeyForm(PlaceForm):
     """What a new key may do, and whose it is."""
 
+    kind = forms.ChoiceField(
+        choices=[("", "of a workspace or tenant"), ("runner", "runner"), ("planner", "planner")], required=False,
+        help_text="A runner claims and sees only what it holds. What a planner enqueues is stamped so.")
     permissions = forms.MultipleChoiceField(choices=[(p.value, p.value.replace("_", " ")) for p in keys.Permission],
                                             widget=forms.CheckboxSelectMultiple)
     worker_groups = forms.CharField(required=False, help_text="What a runner may claim from, comma-separated; empty: "
@@ -51,6 +54,14 @@ class NewKeyForm(PlaceForm):
     class Meta:
         model = Key
         fields = ("name",)
+
+    def clean(self) -> Any:
+        """Only what a key of this kind can have."""
+        said = super().clean() or self.cleaned_data
+        known = keys.MAY[keys.Kind(said.get("kind") or "workspace")]
+        if set(said.get("permissions", ())) - known:
+            self.add_error("permissions", f"a {said['kind']} may have: {', '.join(sorted(known))}")
+        return said
 
     def clean_name(self) -> str:
         """Printable."""
@@ -73,7 +84,8 @@ class KeyAdmin(AnsweringAdmin):
     """Who calls the API and what they may do; never their secrets."""
 
     answers = (Revoke(),)
-    list_display = ("name", "prefix", "workspace", "tenant", "shown_permissions", "shown_state", "last_used_at")
+    list_display = ("name", "prefix", "shown_kind", "workspace", "tenant", "shown_permissions", "shown_state",
+                    "last_used_at")
     list_filter = (WorkspaceFilter,)
     list_select_related = ("workspace", "tenant")
     heavy = ("digest",)
@@ -101,9 +113,10 @@ class KeyAdmin(AnsweringAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Never the digest."""
         if obj is None:
-            return [(None, {"fields": ("name", "workspace", "tenant", "permissions", "worker_groups", "expires_at")})]
-        return [(None, {"fields": ("name", "prefix", "shown_state", "workspace", "tenant", "shown_permissions",
-                                   "shown_groups", "origin")}),
+            return [(None, {"fields": ("name", "kind", "workspace", "tenant", "permissions", "worker_groups",
+                                       "expires_at")})]
+        return [(None, {"fields": ("name", "prefix", "shown_kind", "shown_state", "workspace", "tenant",
+                                   "shown_permissions", "shown_groups", "origin")}),
                 ("When", {"fields": ("created_at", "expires_at", "last_used_at", "revoked_at")})]
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +129,8 @@ class KeyAdmin(AnsweringAdmin):
         said = form.cleaned_data
         workspace, tenant = form.place()
         made, secret = keys.make(workspace, said["name"], said["permissions"], tenant=tenant,
-                                 worker_groups=said["worker_groups"], expires_at=said["expires_at"])
+                                 worker_groups=said["worker_groups"], expires_at=said["expires_at"],
+                                 kind=keys.Kind(said["kind"]) if said["kind"] else None)
         obj.__dict__.update(made.__dict__)
         obj.secret = secret
 
@@ -127,6 +141,11 @@ class KeyAdmin(AnsweringAdmin):
         answer = TemplateResponse(request, "admin/jobs/key/made.html", context)
         answer["Cache-Control"] = "no-store"
         return answer
+
+    @admin.display(description="kind")
+    def shown_kind(self, key: Key) -> str:
+        """What it is for."""
+        return keys.kind(key)
 
     @admin.display(description="permissions")
     def shown_permissions(self, key: Key) -> Any:

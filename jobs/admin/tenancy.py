@@ -12,9 +12,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
-from jobs.admin import finding, showing
+from jobs.admin import finding, grant, showing
 from jobs.admin.answering import Answer, AnsweringAdmin, refused
-from jobs.admin.base import JobsAdmin
 from jobs.admin.erasure import named
 from jobs.admin.filters import WorkspaceFilter
 from jobs.models import Tenant, Workspace
@@ -32,18 +31,48 @@ def _links(parameter: str, pk: Any) -> Any:
         (reverse(f"admin:jobs_{model}_changelist"), parameter, pk, label) for model, label in names))
 
 
+class Demand:
+    """Let conductors enqueue, and nobody else (E2, D2)."""
+
+    name, verb, done, permission, batch, danger = "demand", "Demand a grant", "changed", Permission.MANAGE_KEYS, 1, True
+    means = ("Keys and people without the role conductor cannot enqueue there any more, whatever else they may. Code "
+             "of the site still can.")
+    demanded = True
+
+    def foresee(self, rows: Sequence[Workspace]) -> dict[Any, str]:
+        """Those that are so already."""
+        return {row.pk: "so_already" for row in rows if row.create_requires_grant is self.demanded}
+
+    def give(self, rows: Sequence[Workspace], by: str, reason: str) -> list[str | None]:
+        """Through the service."""
+        return [None if tenancy.demand_grant(row, self.demanded, by=by) else "so_already" for row in rows]
+
+
+class Waive(Demand):
+    """Let everybody with the permission enqueue."""
+
+    name, verb, danger, demanded = "waive", "Demand no grant", False, False
+    means = "Whoever has the permission may enqueue there."
+
+
 @admin.register(Workspace)
-class WorkspaceAdmin(JobsAdmin):
+class WorkspaceAdmin(AnsweringAdmin):
     """The isolation boundary."""
 
-    list_display = ("slug", "name", "created_at")
-    fields = ("slug", "name", "create_requires_grant", "created_at", "theirs")
+    answers = (Demand(), Waive())
+    list_display = ("slug", "name", "create_requires_grant", "created_at")
+    fields = ("slug", "name", "create_requires_grant", "created_at", "members", "theirs")
     search_fields = ("slug",)
     search_help_text = "A whole slug."
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """By its slug."""
         return (queryset.filter(slug=search_term) if search_term else queryset), False
+
+    @admin.display(description="members")
+    def members(self, workspace: Workspace) -> Any:
+        """The first of them, and where all are."""
+        return grant.shown_members(workspace)
 
     @admin.display(description="its")
     def theirs(self, workspace: Workspace) -> Any:

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.agents import spelled
-from jobs.api.security import caller, tenant_scope
+from jobs.api.security import caller, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.services import commands
 from jobs.services.keys import Permission
@@ -26,7 +26,7 @@ class _Command(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Send it: 202, or 200 for what had been said before (A54)."""
-        body = parsing.body(request, self.known, optional=True)
+        body = without_subject(request, parsing.body(request, (*self.known, "tenant_subject"), optional=True))
         job = selectors.job(tenant_scope(request), name)
         with parsing.beneath("payload"):
             sent = commands.send(str(job.pk), self.kind, by=caller(request).by,

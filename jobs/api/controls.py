@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
-from jobs.api.security import caller, tenant_scope
+from jobs.api.security import caller, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.registry import nearest
@@ -35,7 +35,7 @@ class Controls(View):
 
         A resume may say from when on it waits, by `available_at` or `delay_s`.
         """
-        body = parsing.free_body(request)
+        body = without_subject(request, parsing.free_body(request))
         action = fields.text(body, "action")
         if action not in ACTIONS:
             parsing.refuse_unknown(body, ("action", *ACTIONS["resume"]))
@@ -64,7 +64,7 @@ class Redact(View):
 
     def post(self, request: Request, name: str) -> Response:
         """Empty what an ended job says, for good; its receipts stay (E13)."""
-        body = parsing.body(request, ("reason",), optional=True)
+        body = without_subject(request, parsing.body(request, ("reason", "tenant_subject"), optional=True))
         job = selectors.job(tenant_scope(request), name)
         done = erasure.redact_job(str(job.pk), by=caller(request).by,
                                   reason=fields.text(body, "reason", default="redacted"))

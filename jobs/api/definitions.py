@@ -36,7 +36,7 @@ class Definitions(View):
             shown = [d for d in shown if d.type == wanted]
             if not shown:
                 raise NotFound(f"There is no such job type{nearest(wanted, known)}", code="definition_not_found")
-        return answer({"definitions": [definition(d, caller(request).key.origin) for d in shown]})
+        return answer({"definitions": [definition(d, caller(request).origin) for d in shown]})
 
 
 def definition(d: Definition, origin: str) -> dict[str, Any]:

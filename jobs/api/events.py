@@ -89,7 +89,7 @@ HELD: tuple[type[View], ...] = (runtime.Claim, assignments.Extend)
 
 
 def _bearer(request: Request) -> Bearer:
-    return access.of_key(caller(request).key, named_tenant(request))
+    return caller(request).bearer(named_tenant(request))
 
 
 def _after(request: Request, said: dict[str, str]) -> int | None:

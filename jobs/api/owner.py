@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import fields, parsing
-from jobs.api.security import caller, named_tenant, tenant_scope
+from jobs.api.security import caller, named_tenant, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
 from jobs.models import Owner
@@ -46,14 +46,14 @@ class OwnerOfTenant(View):
 
     def put(self, request: Request) -> Response:
         """Make it, or say anew all that is known of it; 201 for the first generation. A new tenant is made with it."""
-        body = parsing.body(request, _FIELDS)
+        body = without_subject(request, parsing.body(request, (*_FIELDS, "tenant_subject")))
         reference = fields.text(body, "reference")
         label, rotate = fields.text(body, "label", default=""), fields.boolean(body, "rotate", False)
         until = fields.moment(body, "expires_at", "invalid_expires_at")
         revision = parsing.if_match(request)
         who = caller(request)
         made = owners.put_for(
-            who.key.workspace, who.subject(named_tenant(request)), reference, by=who.by, label=label, expires_at=until,
+            who.place, who.subject(named_tenant(request)), reference, by=who.by, label=label, expires_at=until,
             concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
         return _told(made, 201 if made.revision == 1 else 200)
 

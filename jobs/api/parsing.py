@@ -103,7 +103,9 @@ def refuse_unknown(value: Collection[str], known: Collection[str], *, beneath: s
 def query(request: Request, *known: str) -> dict[str, str]:
     """The query's words, each said once. Raises Invalid unknown_parameter, repeated_parameter."""
     said = request._request.GET
-    refuse_unknown(said.keys(), (*known, "tenant_subject"), noun="parameter")
+    # A key has its workspace; a person says in which one it acts.
+    places = ("tenant_subject", "workspace") if request.auth is None else ("tenant_subject",)
+    refuse_unknown(said.keys(), (*known, *places), noun="parameter")
     for name in said:
         if len(said.getlist(name)) > 1:
             raise Invalid("is said more than once", field=name, code="repeated_parameter")

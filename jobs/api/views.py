@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 from jobs.api.errors import problem
 from jobs.api.parsing import StrictJSONParser
-from jobs.api.security import HasPermission, KeyAuthentication
+from jobs.api.security import HasPermission, KeyAuthentication, MemberAuthentication
 from jobs.services.keys import Permission
 
 
@@ -38,7 +38,7 @@ class View(APIView):
 
     permissions: ClassVar[Mapping[str, Permission]] = {}
     # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.
-    authentication_classes = (KeyAuthentication,)
+    authentication_classes = (KeyAuthentication, MemberAuthentication)
     permission_classes = (HasPermission,)
     parser_classes = (StrictJSONParser,)
     content_negotiation_class = AlwaysJSON

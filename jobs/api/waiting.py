@@ -67,7 +67,7 @@ class Wait(View):
         if isinstance(waited, JobsError):
             raise waited
         if not job.ended and seconds > 0 and not waited:
-            parked = Parked(access.of_key(caller(request).key, named_tenant(request)), _seen(job), seconds)
+            parked = Parked(caller(request).bearer(named_tenant(request)), _seen(job), seconds)
             if hasattr(request._request, "jobs_parked"):
                 request._request.jobs_parked = parked
                 return answer(None)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, load_backend
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
@@ -24,7 +25,7 @@ from jobs.errors import JobNotFound, JobsError, Refused
 from jobs.models import Key, Tenant
 from jobs.models.permissions import Permission
 from jobs.selectors import Scope
-from jobs.services import keys, tenancy
+from jobs.services import grants, keys, tenancy
 
 T = TypeVar("T")
 THREADS = 4
@@ -73,7 +74,20 @@ class Bearer(NamedTuple):
         return f"key:{self.key_id}"
 
 
-Grant = Person | Bearer
+class Following(NamedTuple):
+    """A member of a workspace, who follows one tenant of it by its session, over the API (E2)."""
+
+    user_id: str
+    session_key: str
+    scope: Scope
+
+    @property
+    def holder(self) -> str:
+        """Whose connections are counted together."""
+        return f"user:{self.user_id}"
+
+
+Grant = Person | Bearer | Following
 
 
 @lru_cache(maxsize=1)
@@ -104,13 +118,20 @@ def person(session_key: str | None) -> Person:
 
     Nothing is written: a session that is over is left to the next page.
     """
-    session = import_module(settings.SESSION_ENGINE).SessionStore(session_key) if session_key else {}
-    user = _user(session)
-    if user is None or not user.is_active or session_key is None:
+    user = signed_in(session_key)
+    if user is None or session_key is None:
         raise Unauthenticated()
     if not user.has_perm(Permission.VIEW.label):
         raise NotAllowed()
     return Person(str(user.pk), session_key)
+
+
+def signed_in(session_key: str | None) -> Any:
+    """The active user whose session this is, or None. Nothing is written."""
+    if not session_key or not apps.is_installed("django.contrib.auth"):
+        return None
+    user = _user(import_module(settings.SESSION_ENGINE).SessionStore(session_key))
+    return user if user is not None and user.is_active else None
 
 
 def _user(session: Any) -> Any:
@@ -146,8 +167,12 @@ def of_key(key: Key, named: str | None) -> Bearer:
     """The same for a key that was found."""
     if keys.Permission.READ not in key.permissions:
         raise NotAllowed("This key lacks the permission 'read'.")
-    seen = keys.scope(key, named)
-    return Bearer(key.pk, seen if _open({seen.tenant_id}) else seen._replace(tenant_id=None))
+    return Bearer(key.pk, active(keys.scope(key, named)))
+
+
+def active(seen: Scope) -> Scope:
+    """The same scope, which sees nothing where its tenant is archived."""
+    return seen if _open({seen.tenant_id}) else seen._replace(tenant_id=None)
 
 
 def _open(tenant_ids: Collection[int | None]) -> set[int]:
@@ -169,7 +194,24 @@ def ended(grants: Iterable[Grant]) -> dict[Grant, JobsError]:
                     over[grant] = Unauthenticated()
             except Refused as error:
                 over[grant] = error
+        elif isinstance(grant, Following) and (gone := _ended_member(grant)) is not None:
+            over[grant] = gone
     return over | _ended_keys([grant for grant in held if isinstance(grant, Bearer)])
+
+
+def _ended_member(grant: Following) -> JobsError | None:
+    user = signed_in(grant.session_key)
+    if user is None or str(user.pk) != grant.user_id:
+        return Unauthenticated()
+    try:
+        grants.role(user.pk, grant.scope.workspace_id)
+    except Refused as error:
+        return error
+    return None if _open({grant.scope.tenant_id}) else _gone()
+
+
+def _gone() -> JobNotFound:
+    return JobNotFound("There is no such tenant, or it is not yours.", code="tenant_not_found")
 
 
 def _ended_keys(held: list[Bearer]) -> dict[Grant, JobsError]:
@@ -186,5 +228,5 @@ def _ended_keys(held: list[Bearer]) -> dict[Grant, JobsError]:
         elif keys.Permission.READ not in live[grant.key_id]:
             over[grant] = NotAllowed("This key lacks the permission 'read'.")
         elif grant.scope.tenant_id not in tenants:
-            over[grant] = JobNotFound("There is no such tenant, or it is not yours.", code="tenant_not_found")
+            over[grant] = _gone()
     return over

@@ -7,6 +7,7 @@ from jobs.models.command import Command
 from jobs.models.dead_letter import DeadLetter
 from jobs.models.delivery import CallbackHost, CallbackSecret, Delivery, DeliveryTry
 from jobs.models.erasure import Erasure
+from jobs.models.grant import Grant
 from jobs.models.job import Job
 from jobs.models.key import Key
 from jobs.models.line import ClaimLine
@@ -20,7 +21,7 @@ from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkItem", "BulkOperation", "CallbackHost", "CallbackSecret",
-    "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Job", "Key", "Leader",
-    "Limits", "Owner", "Receipt", "RequeueWindow", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic", "Worker",
-    "Workspace",
+    "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Grant", "Job", "Key",
+    "Leader", "Limits", "Owner", "Receipt", "RequeueWindow", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic",
+    "Worker", "Workspace",
 ]

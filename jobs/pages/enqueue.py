@@ -18,7 +18,7 @@ from jobs.pages.access import Page, operator
 from jobs.pages.payload import edited, pretty
 from jobs.registry import Definition
 from jobs.routing import SYSTEM
-from jobs.services import intake, tenancy
+from jobs.services import grants, intake, tenancy
 from jobs.services.draft import Door
 
 # What a text field in a browser is still good for.
@@ -43,6 +43,7 @@ class Enqueue(Page):
         """Enqueue, and go to the job."""
         said = {name: value.strip() for name, value in request.POST.items() if isinstance(value, str)}
         try:
+            grants.check_user_enqueues(tenancy.workspace(said.get("workspace")), request.user.pk)
             made = intake.enqueue(said.get("type", ""), edited(said.get("input", ""), self._kept(said.get("like", ""))),
                                   door=Door("console", "user", operator(request)), **_options(said))
         except JobsError as error:

@@ -141,7 +141,9 @@ def _batches(requests: Sequence[Request]) -> Iterable[list[Request]]:
 
 def _type_name(type_: Any) -> str:
     definition = getattr(type_, "definition", type_)
-    return str(getattr(definition, "type", definition))
+    name = getattr(definition, "type", definition)
+    # Not the words of what is no name: they may be endless.
+    return name if isinstance(name, str) else type(name).__name__
 
 
 _OPTION_NAMES = {f.name for f in fields(Options)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 
 from django.db.models import Q
 
@@ -35,17 +36,50 @@ class Permission(StrEnum):
     THROTTLE = "throttle"
 
 
+class Kind(StrEnum):
+    """What a key is for; it is told by what hangs on it."""
+
+    WORKSPACE = "workspace"
+    TENANT = "tenant"
+    RUNNER = "runner"
+    PLANNER = "planner"
+
+
+# The one table of what a key of each kind may be given; a runner sees what it holds, and nothing else (6.1).
+MAY: Mapping[Kind, frozenset[Permission]] = MappingProxyType({
+    Kind.WORKSPACE: frozenset(Permission),
+    Kind.TENANT: frozenset(Permission),
+    Kind.RUNNER: frozenset({Permission.CLAIM}),
+    Kind.PLANNER: frozenset({Permission.ENQUEUE, Permission.READ, Permission.CONTROL}),
+})
+
+
+def kind(key: Key) -> Kind:
+    """What this key is for."""
+    if list(key.permissions) == [Permission.CLAIM]:
+        return Kind.RUNNER
+    if key.origin == Kind.PLANNER:
+        return Kind.PLANNER
+    return Kind.WORKSPACE if key.tenant_id is None else Kind.TENANT
+
+
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,
-         worker_groups: Sequence[str] | None = None, expires_at: datetime | None = None) -> tuple[Key, str]:
-    """A new key and its only showing, `prefix.secret`. Raises Invalid for an unknown permission."""
-    unknown = sorted(set(permissions) - set(Permission))
+         worker_groups: Sequence[str] | None = None, expires_at: datetime | None = None,
+         kind: Kind | None = None) -> tuple[Key, str]:
+    """A new key and its only showing, `prefix.secret`; what a planner enqueues is stamped so (B13).
+
+    Raises Invalid unknown_permission, also for what a key of this kind cannot have.
+    """
+    known = MAY[kind or Kind.WORKSPACE]
+    unknown = sorted(set(permissions) - known)
     if unknown or not permissions:
-        raise Invalid(f"permissions are among {', '.join(Permission)}", field="permissions", code="unknown_permission")
+        raise Invalid(f"permissions are among {', '.join(sorted(known))}", field="permissions",
+                      code="unknown_permission")
     secret = secrets.token_urlsafe(32)
     key = Key.objects.create(
         prefix=secrets.token_hex(6), digest=_digest(secret), name=name, workspace=workspace, tenant=tenant,
         permissions=sorted(set(permissions)), worker_groups=None if worker_groups is None else list(worker_groups),
-        expires_at=expires_at)
+        expires_at=expires_at, origin="planner" if kind is Kind.PLANNER else "user")
     return key, f"{key.prefix}.{secret}"
 
 

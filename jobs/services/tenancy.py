@@ -52,6 +52,16 @@ def workspace(slug: str | None = None) -> Workspace:
     return found
 
 
+def demand_grant(workspace: Workspace, demanded: bool, *, by: str) -> bool:
+    """Whether only conductors may enqueue there (E2, D2); false where it was so already. From the next request on."""
+    done = Workspace.objects.filter(pk=workspace.pk, create_requires_grant=not demanded).update(
+        create_requires_grant=demanded)
+    if done:
+        word = "demands" if demanded else "needs not"
+        log.info("workspace %s %s a grant to enqueue, by %s", workspace.slug, word, by)
+    return bool(done)
+
+
 def tenant(workspace: Workspace, subject: str | None, *, make: bool = False) -> Tenant:
     """The tenant of a workspace (None: its system tenant), made on first use if `make`; raises NotFound."""
     if subject is not None:

@@ -6,7 +6,6 @@ Every refusal names the field and what would be right.
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import uuid
 from collections.abc import Collection
@@ -105,7 +104,7 @@ def queue(asked: str | None, own: str) -> str:
     if asked is None:
         return own
     if not isinstance(asked, str) or asked not in conf().QUEUES:
-        near = difflib.get_close_matches(str(asked), conf().QUEUES, 1)
+        near = difflib.get_close_matches(asked[:64] if isinstance(asked, str) else "", conf().QUEUES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(conf().QUEUES))}"
         raise Invalid(f"There is no such queue; {hint}.", field="queue", code="unknown_queue")
     return asked
@@ -172,8 +171,8 @@ def target(value: str) -> str:
 
 
 def _seconds(value: Any, field: str, code: str, most: float) -> float:
-    bad = isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value)
-    if bad or not 0 <= value <= most:
+    # Compared before it is made a float, which the largest integers cannot be; NaN is in no range.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
         raise Invalid(f"must be a number of seconds from 0 to {most:g}", field=field, code=code)
     return float(value)
 

@@ -15,7 +15,7 @@ from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
           "tenant", "limits", "key", "bulkoperation", "erasure", "owner", "delivery", "deliverytry", "callbackhost",
-          "callbacksecret", "throttle")
+          "callbacksecret", "throttle", "grant")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {
     "nobody": (), "viewer": ("view_job",), "reader": ("view_job", "view_payload"),

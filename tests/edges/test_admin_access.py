@@ -18,6 +18,7 @@ from jobs.models import (
     ClaimLine,
     Command,
     DeadLetter,
+    Grant,
     Job,
     Key,
     Leader,
@@ -29,7 +30,7 @@ from jobs.models import (
     Worker,
     Workspace,
 )
-from jobs.services import keys, limits, owners, tenancy, throttles
+from jobs.services import grants, keys, limits, owners, tenancy, throttles
 from jobs.states import State
 from tests import database as db
 from tests.edges.admin_people import MODELS, PEOPLE, act, confirm, quick, somebody, told, url  # noqa: F401
@@ -43,7 +44,8 @@ ROOT = {"view_job", "view_payload", "cancel_job", "pause_job", "requeue_job", "d
 ACTIONS = [("job", "cancel", "cancel_job"), ("job", "pause", "pause_job"), ("job", "resume", "pause_job"),
            ("deadletter", "requeue", "requeue_job"), ("deadletter", "discard", "discard_job"),
            ("key", "revoke", "manage_keys"), ("owner", "rotate", "manage_owners"), ("owner", "revoke", "manage_owners"),
-           ("throttle", "pause", "manage_limits"), ("throttle", "remove", "manage_limits")]
+           ("throttle", "pause", "manage_limits"), ("throttle", "remove", "manage_limits"),
+           ("grant", "take", "manage_keys")]
 # What they do is tested in test_erasure.
 ERASING = [("job", "redact", "erase"), ("tenant", "archive", "archive_tenant"), ("tenant", "restore", "archive_tenant"),
            ("tenant", "redact", "erase"), ("tenant", "delete", "erase")]
@@ -72,7 +74,8 @@ def rows(driver):
         "deadletter": DeadLetter.objects.get().pk, "target": Target.objects.first().pk, "workspace": workspace.pk,
         "claimline": ClaimLine.objects.first().pk, "tenant": Tenant.objects.first().pk,
         "limits": Limits.objects.get().pk, "key": key.pk, "owner": owner.pk,
-        "throttle": throttle.pk}
+        "throttle": throttle.pk,
+        "grant": grants.give(workspace, "member", by="test", key=key).pk}
 
 
 def test_every_row_has_a_place_in_the_admin():
@@ -89,7 +92,8 @@ def test_every_row_has_a_place_in_the_admin():
 def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(rows, name):
     """6.2: a viewer who posts an action is refused; nobody adds, changes or deletes, superusers neither."""
     client, may = somebody(name), rights(name)
-    manages = {"limits": "manage_limits", "throttle": "manage_limits", "key": "manage_keys", "owner": "manage_owners"}
+    manages = {"limits": "manage_limits", "throttle": "manage_limits", "key": "manage_keys", "grant": "manage_keys",
+               "owner": "manage_owners"}
     before = {job: db.row_hash(job) for job in (rows["job"], rows["artifact"])}
     for model in MODELS:
         sees = "view_job" in may or manages.get(model) in may
@@ -117,7 +121,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
 def _actions(client, name, may, rows):
     """Previews for whoever may; each of the steps is refused to everybody else, and changes nothing."""
     for model, action, permission in (*ACTIONS, *ERASING):
-        allowed = permission in may and ("view_job" in may or model in ("key", "owner", "throttle"))
+        allowed = permission in may and ("view_job" in may or model in ("key", "owner", "throttle", "grant"))
         preview = act(client, model, action, rows[model])
         asked = client.get(url(model, "answer", action), {"id": rows[model]})
         expected = (200 if allowed else 403) if staff(name) else 302
@@ -138,12 +142,13 @@ def test_whoever_holds_the_permission_does_it_and_is_named(rows, driver, model, 
     client.force_login(person("doer", permission, "view_job"))
     answer = confirm(client, model, action, row, reason="as agreed")
     word = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "requeue": "requeued",
-            "discard": "discarded", "revoke": "revoked", "rotate": "rotated", "remove": "removed"}[action]
+            "discard": "discarded", "revoke": "revoked", "rotate": "rotated", "remove": "removed",
+            "take": "taken away"}[action]
     assert told(answer) == [f"1 {word}."]
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.change_message, entry.user.username) == (
         str(row), f"{word.capitalize()}: as agreed", "doer")
-    if model not in ("key", "owner", "throttle"):
+    if model not in ("key", "owner", "throttle", "grant"):
         job = waiting if model == "job" else rows["job"]
         receipt = Receipt.objects.filter(job_id=job).order_by("-number").first()
         assert receipt.kind == f"job.{word}"
@@ -338,3 +343,34 @@ def test_an_owner_that_cannot_be_is_refused_by_its_field(driver, said, field):
     assert answer.status_code == 200
     assert field in answer.context["adminform"].form.errors
     assert not Owner.objects.exists()
+
+
+def test_roles_are_given_in_the_admin_and_shown_on_the_page_of_their_workspace(rows):
+    """E2: by the name of a user or the prefix of a key; what is wrong is said; whoever has a role is given the new one.
+    """
+    client, ann = somebody("keeper"), person("ann")
+    place = Workspace.objects.get(pk=rows["workspace"])
+    made = client.post(url("grant", "add"), {"workspace": place.slug, "user": "ann", "role": "assignee"}, follow=True)
+    assert made.status_code == 200
+    assert "user ann" in made.content.decode()
+    client.post(url("grant", "add"), {"workspace": place.slug, "user": "ann", "role": "conductor"})
+    assert [(g.role, g.by) for g in Grant.objects.filter(user_id=str(ann.pk))] == [("conductor", "user:keeper")]
+    prefix = Key.objects.get(pk=rows["key"]).prefix
+    for said, word in (({"user": "nobody-there"}, "no such user"), ({"key": "nothing"}, "no such key"),
+                       ({}, "A grant is"), ({"user": "ann", "key": prefix}, "A grant is"),
+                       ({"user": "ann", "workspace": "x"}, "workspace")):
+        page = client.post(url("grant", "add"), {"workspace": place.slug, "role": "member", **said})
+        assert (page.status_code, word in page.content.decode()) == (200, True), said
+    page = somebody("viewer").get(url("workspace", rows["workspace"], "change")).content.decode()
+    assert "user ann: conductor" in page
+    assert f"key some caller ({prefix}): member" in page
+
+
+def test_a_workspace_is_told_in_the_admin_to_demand_conductors(rows):
+    """E2, D2: by whoever may manage keys, with a reason, and back."""
+    client, pk = somebody("nobody"), rows["workspace"]
+    client.force_login(person("doer", "manage_keys", "view_job"))
+    for action, demanded in (("demand", True), ("waive", False)):
+        assert told(confirm(client, "workspace", action, pk)) == ["1 changed."]
+        assert Workspace.objects.get(pk=pk).create_requires_grant is demanded
+    assert somebody("viewer").get(url("workspace", "answer", "demand"), {"id": pk}).status_code == 403

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -99,27 +99,6 @@ def test_a_second_word_does_not_wait() -> None:
         assert process.wait(30) == 0
         assert time.monotonic() - began < serving.GRACE_S
         asked.close()
-
-
-@pytest.mark.parametrize("head", ["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
-def test_a_body_without_end_is_cut_off(head: str) -> None:
-    """Anybody could fill the disk by it before a view is asked; a body within the bound comes through."""
-    chunk = b"x" * 1_048_576
-    framed = chunk if "Length" in head else b"100000\r\n" + chunk + b"\r\n"
-    with server() as (_, port):
-        client = socket.create_connection(("127.0.0.1", port), timeout=60)
-        client.sendall(f"POST /0 HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode())
-        sent = 0
-        with suppress(ConnectionError):
-            while sent < 1_000:
-                client.sendall(framed)
-                sent += 1
-        assert serving.LONGEST_BODY // len(chunk) <= sent < 200
-        client.close()
-        welcome = socket.create_connection(("127.0.0.1", port), timeout=60)
-        welcome.sendall(b"POST /0 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2097152\r\n\r\n" + 2 * chunk)
-        assert welcome.recv(4096).startswith(b"HTTP/1.1 200 ")
-        welcome.close()
 
 
 @pytest.mark.parametrize(("host", "port", "said"), [

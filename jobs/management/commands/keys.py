@@ -11,7 +11,7 @@ from jobs import clock
 from jobs.management.operating import days, one_line
 from jobs.models import Key
 from jobs.services import keys, tenancy
-from jobs.services.keys import Permission
+from jobs.services.keys import Kind, Permission
 
 
 class Command(BaseCommand):
@@ -24,6 +24,8 @@ class Command(BaseCommand):
         verbs = parser.add_subparsers(dest="verb", required=True)
         create = verbs.add_parser("create", help="make a key and print it, once")
         create.add_argument("name", help="who will use it")
+        create.add_argument("--kind", choices=["runner", "planner"], type=str,
+                            help="runner: claims, and sees only what it holds; planner: enqueues as the planner")
         create.add_argument("--permission", action="append", choices=[p.value for p in Permission], dest="permissions",
                             help="may be given more than once; default: enqueue, read and control")
         create.add_argument("--workspace", help="slug; default: the site's own")
@@ -46,9 +48,11 @@ class Command(BaseCommand):
         tenant = tenancy.tenant(workspace, said["tenant"], make=True) if said["tenant"] is not None else None
         until = None if said["expires_days"] is None else clock.now() + timedelta(days=said["expires_days"])
         groups = None if said["groups"] is None else [g.strip() for g in said["groups"].split(",") if g.strip()]
-        permissions = said["permissions"] or [Permission.ENQUEUE, Permission.READ, Permission.CONTROL]
+        kind = None if said["kind"] is None else Kind(said["kind"])
+        usual = [Permission.CLAIM] if kind is Kind.RUNNER else [Permission.ENQUEUE, Permission.READ, Permission.CONTROL]
+        permissions = said["permissions"] or usual
         _, secret = keys.make(workspace, said["name"][:200], permissions, tenant=tenant, worker_groups=groups,
-                              expires_at=until)
+                              expires_at=until, kind=kind)
         self.stderr.write("This is shown once; keep it:")
         self.stdout.write(secret)
 
@@ -59,7 +63,7 @@ class Command(BaseCommand):
             found = found.filter(workspace=tenancy.workspace(said["workspace"]))
         now = clock.now()
         for key in found:
-            self.stdout.write("  ".join((key.prefix, _state(key, now), key.workspace.slug, _tenant(key),
+            self.stdout.write("  ".join((key.prefix, _state(key, now), key.workspace.slug, _tenant(key), keys.kind(key),
                                          ",".join(key.permissions), _groups(key), key.name)))
 
     def revoke(self, said: dict[str, Any]) -> None:
