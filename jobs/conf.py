@@ -70,6 +70,8 @@ class Conf:
     LIVE_MOST: int = 2_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
+    API_MIDDLEWARE: tuple[str, ...] = (
+        "jobs.requests.identified", "django.middleware.security.SecurityMiddleware")
 
 
 # Numbers, and what they may be: seconds unless said otherwise.
@@ -84,7 +86,8 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
 # As of a definition.
 _RETENTION = (60, 1e10)
-_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION")
+_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION",
+          "API_MIDDLEWARE")
 
 
 def value_faults(given: dict[str, Any]) -> list[str]:

@@ -20,10 +20,10 @@ from django.db.models import Q, QuerySet
 from jobs.clock import Now
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.leases import Bounds, Overtime
-from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Tenant
+from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Target, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
-from jobs.store import position
+from jobs.store import lookup, position
 from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -62,8 +62,7 @@ def scope(workspace_id: int, subject: str | None) -> Scope:
     """The scope of a tenant by its subject (None: the workspace's system tenant); an unknown one sees nothing."""
     if subject is not None and not subject.isprintable():
         return Scope(workspace_id, None)
-    found = Tenant.objects.filter(workspace_id=workspace_id, subject=subject).values_list("pk", flat=True).first()
-    return Scope(workspace_id, found)
+    return Scope(workspace_id, lookup.tenant(workspace_id, subject))
 
 
 def known(seen: Scope) -> Scope:
@@ -94,6 +93,24 @@ def job(seen: Scope, name: str) -> Job:
     found = None if condition is None else _jobs(seen).filter(condition).first()
     if found is None:
         raise JobNotFound()
+    return found
+
+
+_LISTED = tuple(f.attname for f in Job._meta.concrete_fields if f.name not in _HEAVY)
+
+
+def enqueued(workspace_id: int, subject: str | None, ids: Sequence[str]) -> dict[str, Job]:
+    """Jobs of a tenant as lists show them, by id, for the answer to their enqueue: one statement, as it was prepared.
+
+    Missing are those that this tenant does not have, and the house's own.
+    """
+    found = {}
+    for values in lookup.listed(_LISTED, SYSTEM, workspace_id, subject, ids):
+        *columns, tenant_subject, key, generation, now = values
+        row: Any = Job.from_db("default", _LISTED, columns)
+        row.now, row.tenant = now, Tenant(pk=row.tenant_id, workspace_id=workspace_id, subject=tenant_subject)
+        row.target = None if key is None else Target(pk=row.target_id, key=key, generation=generation)
+        found[str(row.pk)] = row
     return found
 
 

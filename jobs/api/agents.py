@@ -10,9 +10,9 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import failpoints, selectors
+from jobs import failpoints
 from jobs.api import parsing, shapes
-from jobs.api.security import caller, named_tenant
+from jobs.api.security import caller, enqueued, named_tenant
 from jobs.api.views import View, answer
 from jobs.conf import conf
 from jobs.services import agents
@@ -49,7 +49,7 @@ class AgentJobs(View):
                 tenant=actor.subject(named), idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
                 **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
         failpoints.at("api.enqueued")
-        told = shapes.summary(selectors.job(actor.scope(named), done.id))
+        told = shapes.summary(enqueued(actor, named, [done.id])[done.id])
         root = request.path.rsplit("/agents/", 1)[0]
         return answer(spelled(_shaped(told, done, root)), 200 if done.repeated else 202,
                       Location=f"{root}/jobs/{done.id}")

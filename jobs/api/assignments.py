@@ -36,6 +36,7 @@ class Complete(View):
     """`/assignments/{id}/complete`."""
 
     permissions = {"POST": Permission.CLAIM}
+    waits = True
 
     def post(self, request: Request, name: str) -> Response:
         """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""

@@ -58,6 +58,7 @@ class JobEvents(View):
     """`/jobs/{id}/events`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
     def get(self, request: Request, name: str) -> Any:
         """The stream of one job; `Last-Event-ID` or `?after=` a receipt's number, `?until=end` ends with the job."""
@@ -75,6 +76,7 @@ class TenantEvents(View):
     """`/events`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
     def get(self, request: Request) -> Any:
         """The stream of a tenant: which of its jobs have news."""

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints, selectors, states
 from jobs.api import fields, parsing, shapes
-from jobs.api.security import caller, named_tenant, tenant_scope
+from jobs.api.security import caller, enqueued, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.selectors import Filter
@@ -42,7 +42,7 @@ class Jobs(View):
             done = intake.enqueue_many([asked], door=actor.door(ENDPOINT))[0]
         failpoints.at("api.enqueued")
         # Without its result: who may enqueue may not therefore read what an earlier request brought.
-        told = shapes.summary(selectors.job(actor.scope(named), done.id))
+        told = shapes.summary(enqueued(actor, named, [done.id])[done.id])
         return answer({**told, "repeated": done.repeated, "steered": done.steered, "warnings": list(done.warnings)},
                       200 if done.repeated else 202, Location=f"{request.path}/{done.id}")
 

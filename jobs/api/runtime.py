@@ -19,6 +19,7 @@ class Claim(View):
     """`/runtime/claim`."""
 
     permissions = {"POST": Permission.CLAIM}
+    waits = True
 
     @method_decorator(sensitive_variables())
     def post(self, request: Request) -> Response:

@@ -14,8 +14,9 @@ from rest_framework.exceptions import MethodNotAllowed, PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from jobs import selectors
 from jobs.api.errors import Unauthenticated
-from jobs.errors import Invalid
+from jobs.errors import Invalid, JobNotFound
 from jobs.models import Key
 from jobs.selectors import Scope
 from jobs.services import keys, runners, tenancy
@@ -63,7 +64,7 @@ class KeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Principal, Key]:
         """The caller. Raises Unauthenticated, alike for no key, an unknown, a revoked and an expired one."""
         scheme, _, said = request._request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
-        key = keys.find(said.strip()) if scheme.lower() == "bearer" and "." in said else None
+        key = keys.live(said.strip()) if scheme.lower() == "bearer" and "." in said else None
         if key is None:
             raise Unauthenticated("Send a live key as `Authorization: Bearer prefix.secret`.")
         return Principal(key), key
@@ -119,3 +120,11 @@ def _header(request: Request) -> str | None:
 def tenant_scope(request: Request) -> Scope:
     """What the caller of a read sees."""
     return caller(request).scope(named_tenant(request))
+
+
+def enqueued(actor: Principal, named: str | None, ids: list[str]) -> dict[str, Any]:
+    """The jobs of these ids, by id. Raises JobNotFound where one was deleted meanwhile, with its tenant."""
+    found = selectors.enqueued(actor.key.workspace_id, actor.subject(named), ids)
+    if len(found) < len(set(ids)):
+        raise JobNotFound()
+    return found

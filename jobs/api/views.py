@@ -44,6 +44,8 @@ class View(APIView):
     content_negotiation_class = AlwaysJSON
     throttle_classes = ()
     versioning_class = None
+    # Whether its answers may take seconds: it gets a thread of its own then, and no other caller waits for one.
+    waits: ClassVar[bool] = False
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:

@@ -57,6 +57,7 @@ class Wait(View):
     """`/jobs/{id}/wait`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
     def get(self, request: Request, name: str) -> Response:
         """The job at its end; as it stands once `timeoutMs` are over (15,000; above 120,000 it is cut)."""
