@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints
 from jobs.api import parsing, shapes
+from jobs.api.describing import anything, or_null, ref, text, told, whole
 from jobs.api.security import caller, enqueued, named_tenant
 from jobs.api.views import View, answer
 from jobs.conf import conf
@@ -20,7 +21,9 @@ from jobs.services.intake import Enqueued
 from jobs.services.keys import Permission
 
 ENDPOINT = "POST /api/v1/agents/{id}/jobs"
-_OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "singleton")
+_OPTIONS = {
+    "jobId": or_null(text(most=200)), "lane": or_null(text("The queue")), "maxAttempts": or_null(whole(1, 8)),
+    "sessionKey": or_null(text(most=200)), "singletonMode": or_null(text()), "singleton": anything("`key` and `mode`")}
 # Ours, and how their clients spell it.
 NAMES = {"type": "kind", "queue": "lane", "job_id": "jobId", "max_attempts": "maxAttempts",
          "session_key": "sessionKey"}
@@ -32,6 +35,14 @@ class AgentJobs(View):
 
     permissions = {"POST": Permission.ENQUEUE}
 
+    @told({202: ref("AgentsJob"), 200: ref("AgentsJob")}, headers=("Idempotency-Key",), open_body=True,
+          body={"payload": anything("`kind`, and what it needs; without it the rest of the body is it"), **_OPTIONS},
+          example={"payload": {"kind": "echo"}, "lane": "collect"},
+          refuses={400: "invalid_agent invalid_kind unknown_queue unknown_singleton_mode missing_session_key"
+                        " session_key_mismatch invalid_input invalid_idempotency_key",
+                   403: "definition_disabled origin_forbidden tenant_archived", 404: "job_not_found",
+                   409: "tenant_deleting key_mismatch",
+                   422: "unknown_job_type unregistered_version idempotency_key_reused"})
     def post(self, request: Request, agent: str) -> Response:
         """Enqueue: 202 for a new job, 200 for one that an earlier request made, unchanged (A18, A53, E6).
 

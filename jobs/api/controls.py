@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
+from jobs.api.describing import moment, number, or_null, ref, text, told
 from jobs.api.security import caller, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
@@ -16,6 +17,11 @@ from jobs.registry import nearest
 from jobs.services import cancellation, dead_letters, erasure
 from jobs.services.keys import Permission
 
+_REASON = or_null(text("Why, for the job's history", most=512))
+_CONTROL = {"action": text(among=("cancel", "pause", "resume")), "reason": _REASON,
+            "available_at": or_null(moment("Of a resume: from when on it may run")),
+            "delay_s": or_null(number("The same, from now", least=0))}
+_MOVES = ("illegal_move not_paused already_paused already_running not_queued job_ended")
 # What each may say beside its name.
 ACTIONS = {"cancel": ("reason",), "pause": ("reason",), "resume": ("reason", "available_at", "delay_s")}
 
@@ -30,6 +36,10 @@ class Controls(View):
 
     permissions = {"POST": Permission.CONTROL}
 
+    @told({200: ref("JobInFull")}, body=_CONTROL, needed=("action",), headers=("If-Match",),
+          example={"action": "cancel"}, refuses={
+              400: "unknown_action invalid_availability", 404: "job_not_found", 409: _MOVES,
+              422: "unregistered_version", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Cancel, pause or resume at once; If-Match holds it to the revision that was read (B28, C30, E5).
 
@@ -62,6 +72,10 @@ class Requeue(View):
 
     permissions = {"POST": Permission.DEAD_LETTERS}
 
+    @told({200: ref("JobInFull")}, body={"reason": _REASON}, bodiless=True,
+          refuses={400: "invalid_input", 403: "tenant_archived definition_disabled", 404: "job_not_found",
+                   409: "not_dead_lettered target_superseded input_redacted tenant_deleting illegal_move",
+                   422: "unregistered_version", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Start a new chain of a job with an open dead letter (C27)."""
         body = parsing.body(request, ("reason",), optional=True)
@@ -76,6 +90,8 @@ class Redact(View):
 
     permissions = {"POST": Permission.ERASE}
 
+    @told({200: ref("JobInFull")}, body={"reason": _REASON}, bodiless=True,
+          refuses={404: "job_not_found", 409: "job_active", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Empty what an ended job says, for good; its receipts stay (E13)."""
         body = parsing.body(request, ("reason",), optional=True)
@@ -91,6 +107,8 @@ class DeadLetter(View):
 
     permissions = {"DELETE": Permission.DEAD_LETTERS}
 
+    @told({200: ref("JobInFull")},
+          refuses={404: "job_not_found", 409: "not_dead_lettered", 503: "job_locked"})
     def delete(self, request: Request, name: str) -> Response:
         """Discard the open dead letter; the job stays failed (C29)."""
         letter = selectors.open_letter(selectors.job(tenant_scope(request), name))

@@ -22,6 +22,7 @@ from jobs.selectors import Scope
 from jobs.services import keys, runners, tenancy
 from jobs.services.draft import Door
 
+SCHEME = "key"
 TENANT_HEADER = "HTTP_X_TENANT_SUBJECT"
 
 

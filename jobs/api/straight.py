@@ -1,4 +1,4 @@
-"""The API's requests in front of Django's handler: read by the loop, answered by one thread, without a way through both.
+"""The API's requests in front of Django's handler: read by the loop, answered by one thread.
 
 Django's handler gives each request a thread of its own and walks it through every middleware of the site, most of which
 (sessions, CSRF, messages) mean nothing to a caller with a key; that took three times as long as an enqueue. What the

@@ -36,7 +36,9 @@ class AlwaysJSON(BaseContentNegotiation):
 class View(APIView):
     """One resource. `permissions` names what each of its methods needs; a method without one is refused."""
 
-    permissions: ClassVar[Mapping[str, Permission]] = {}
+    permissions: ClassVar[Mapping[str, Permission | None]] = {}
+    # What caches are told.
+    cached: ClassVar[str] = "no-store"
     # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.
     authentication_classes = (KeyAuthentication,)
     permission_classes = (HasPermission,)
@@ -59,7 +61,7 @@ class View(APIView):
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         """Answers are read fresh, always."""
         done = super().finalize_response(request, response, *args, **kwargs)
-        done["Cache-Control"] = "no-store"
+        done["Cache-Control"] = self.cached if done.status_code < 400 else "no-store"
         if not self.permissions:
             del done["Allow"]
         return done
@@ -68,6 +70,13 @@ class View(APIView):
     def allowed_methods(self) -> list[str]:
         """For the Allow header: what a permission is named for."""
         return sorted(self.permissions)
+
+
+class Open(View):
+    """A resource for everybody: no key is asked for, and none is looked at."""
+
+    authentication_classes = ()
+    permission_classes = ()
 
 
 class Unknown(View):
