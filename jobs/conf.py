@@ -70,6 +70,8 @@ class Conf:
     LIVE_MOST: int = 2_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
+    KEY_REQUESTS_PER_S: int | None = None
+    BATCH_MAX_BYTES: int = 8 * 1024 * 1024
     API_MIDDLEWARE: tuple[str, ...] = (
         "jobs.requests.identified", "django.middleware.security.SecurityMiddleware")
 
@@ -83,7 +85,8 @@ _NUMBERS: dict[str, tuple[float, float]] = {
 _WHOLE: dict[str, tuple[int, int]] = {
     "SLOTS": (1, MAX_SLOTS), "MAX_DEADLINE_S": (1, int(MAX_SPAN_S)), "CHILD_MAX_JOBS": (1, 10**9),
     "OWNER_CONCURRENCY": (1, 10**6),
-    "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6)}
+    "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
+    "BATCH_MAX_BYTES": (1, 2**30)}
 # As of a definition.
 _RETENTION = (60, 1e10)
 _LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION",
@@ -102,6 +105,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    rate = given.get("KEY_REQUESTS_PER_S")
+    if rate is not None and not (isinstance(rate, int) and _is_number(rate, 1, 10**6)):
+        faults.append(f"JOBS['KEY_REQUESTS_PER_S'] is {rate!r}, and must be a whole number from 1 to 1000000, or None.")
     spelling = given.get("CANCELED_WITH_ONE_L", False)
     if not isinstance(spelling, bool):
         faults.append(f"JOBS['CANCELED_WITH_ONE_L'] is {spelling!r}, and must be True or False.")

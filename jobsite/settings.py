@@ -280,6 +280,8 @@ JOBS: dict[str, Any] = {
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
+    "KEY_REQUESTS_PER_S": env.int("JOBS_KEY_REQUESTS_PER_S", default=None),
+    "BATCH_MAX_BYTES": _whole("JOBS_BATCH_MAX_BYTES", 8 * 1024 * 1024),
     # Around the API under ASGI, in place of MIDDLEWARE: a key has no session, no form and no language.
     "API_MIDDLEWARE": ["jobs.requests.identified", "jobsite.headers.protected", "csp.middleware.CSPMiddleware",
                        "django.middleware.security.SecurityMiddleware"],

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from django.db import connection, connections
 
-from jobs.services import keys, tenancy
+from jobs.services import keys, rates, tenancy
 
 _CLOCK = ("CREATE OR REPLACE FUNCTION jobs_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS"
           " 'SELECT statement_timestamp(){}'")
@@ -44,6 +44,7 @@ def empty() -> None:
         cursor.execute("DISCARD PLANS", [])
     tenancy.make_defaults()
     keys.forget()
+    rates.forget()
 
 
 def do_not_wait_for_disks() -> None:
@@ -61,6 +62,7 @@ def pass_time(seconds: float) -> None:
     global _offset
     _offset += seconds
     keys.forget()
+    rates.forget()
     with connection.cursor() as cursor:
         cursor.execute(_CLOCK.format(f" + interval ''{_offset} seconds''"))
 

@@ -30,6 +30,7 @@ API_PREFIX = "/api/"
 RETRY_AFTER_S = 2
 
 BY_CODE = {
+    "batch_refused": 422,
     "idempotency_key_reused": 422,
     "invalid_artifact": 422,
     "job_locked": 503,
@@ -97,7 +98,7 @@ def problem(error: Exception, context: Any = None) -> Response:
 def _told(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
     match error:
         case JobsError():
-            return _refusal(error)
+            return refusal(error)
         case APIException():
             return _of_framework(error)
         case RequestDataTooBig():
@@ -126,7 +127,8 @@ def body_of(number: int, code: str | None = None, detail: str | None = None, **m
     return told | {name: value for name, value in more.items() if value not in (None, [])}
 
 
-def _refusal(error: JobsError) -> tuple[int, dict[str, Any], dict[str, str]]:
+def refusal(error: JobsError) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The number, the members and the headers of the problem that a refusal is."""
     number = number_of(error)
     facts = {"result_status": refused_status(error.reason_code, error.facts.get("status")), **_facts(error.facts)}
     wait = facts.get("retry_after_s")

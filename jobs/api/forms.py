@@ -110,14 +110,15 @@ FORMS: Final[dict[str, Schema]] = {
     "Settled": thing({"id": text(), "status": text(among=STATUSES), "state": text(among=STATES),
                       "repeated": boolean()}, "The answer to an end"),
     "Batch": thing({"results": listed(thing({
-        "status": whole(200, 599, "As the item alone would have been answered"), "job": ref("Job"),
+        "status": whole(200, 599, "As the item alone would have been answered"), "id": text("The job's"),
         "repeated": boolean(), "steered": boolean(), "warnings": _WARNINGS, "problem": ref("Problem")},
-        optional=("job", "repeated", "steered", "warnings", "problem"))),
+        optional=("id", "repeated", "steered", "warnings", "problem"))),
         "enqueued": whole(0), "repeated": whole(0), "refused": whole(0)}, "What became of each, in the order sent"),
     "Problem": {**thing({
         "type": text(), "title": text(), "status": whole(400, 599), "detail": text(), "code": text("Stable"),
         "field": text("The offending field, or a pointer into a value"), "request_id": text(),
-        "faults": listed(thing({"field": text(), "message": text()}), "Every fault of a body at once")},
+        "faults": listed(thing({"field": text(), "message": text(), "code": text()}, optional=("code",)),
+                         "Every fault of a body at once")},
         "Every refusal (RFC 9457); some have facts of their own beside", optional=("field", "request_id", "faults")),
         "additionalProperties": True},
 }

@@ -11,7 +11,7 @@ from jobs import failpoints, selectors, states
 from jobs.api import fields, parsing, shapes
 from jobs.api.describing import anything, listed, moment, number, or_null, ref, text, thing, told, whole
 from jobs.api.forms import STATES, STATUSES
-from jobs.api.security import caller, enqueued, named_tenant, tenant_scope
+from jobs.api.security import Principal, caller, enqueued, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
 from jobs.selectors import Filter
@@ -68,8 +68,7 @@ class Jobs(View):
         body = parsing.body(request, FIELDS)
         actor = caller(request)
         named = named_tenant(request, body.get("tenant_subject"))
-        options = _options(request, body, workspace=actor.workspace, tenant=actor.subject(named))
-        asked = draft.Request(fields.text(body, "type"), body.get("input", {}), options, _sent(body))
+        asked = drafted(body, actor, named, fields.idempotency_key(request, body))
         with parsing.beneath("input"):
             done = intake.enqueue_many([asked], door=actor.door(ENDPOINT))[0]
         failpoints.at("api.enqueued")
@@ -103,11 +102,14 @@ class Job(View):
         return answer(shapes.job(job, with_input="include" in said), ETag=shapes.etag(job))
 
 
-def _options(request: Request, body: dict[str, Any], **place: Any) -> Options:
-    return Options(
-        **{name: body.get(name) for name in _AS_SENT}, **place, idempotency_key=fields.idempotency_key(request, body),
+def drafted(body: dict[str, Any], actor: Principal, named: str | None, key: Any) -> draft.Request:
+    """What a body asks for, under this key. Raises Invalid, and TenantNotFound where a key may not name it."""
+    options = Options(
+        **{name: body.get(name) for name in _AS_SENT}, workspace=actor.workspace, tenant=actor.subject(named),
+        idempotency_key=key,
         available_at=fields.moment(body, "available_at", "invalid_available_at"),
         deadline_at=fields.moment(body, "deadline_at", "invalid_deadline_at"), retry=fields.retry(body))
+    return draft.Request(fields.text(body, "type"), body.get("input", {}), options, _sent(body))
 
 
 def _sent(body: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def document(root: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Jobs", "version": VERSION,
-                 "description": "A durable job server: enqueue and follow jobs, answer for them, claim them as a runner. "
+                 "description": "A durable job server: enqueue and follow jobs, or claim them as a runner. "
                                 "Refusals are problems (RFC 9457) with a stable `code`."},
         "servers": [{"url": root or "/"}], "security": [{SCHEME: []}], "paths": made["paths"],
         "components": {

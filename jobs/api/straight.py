@@ -21,7 +21,6 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from jobs.api import parsing
 from jobs.api.errors import unreachable
 from jobs.api.views import View
 from jobs.conf import conf
@@ -40,7 +39,7 @@ def straight(application: Application) -> Application:
             await application(scope, receive, send)
             return
         request, body = asked
-        if not await _read(receive, body):
+        if not await _read(receive, body, request.resolver_match.func.cls.longest()):
             return
         answered = await asyncio.get_running_loop().run_in_executor(_threads(), _answer, request)
         headers = [(name.encode(), value.encode("latin-1")) for name, value in answered.items()]
@@ -66,9 +65,9 @@ def _asked(scope: Any) -> tuple[Any, io.BytesIO] | None:
     return request, body
 
 
-async def _read(receive: Any, body: io.BytesIO) -> bool:
+async def _read(receive: Any, body: io.BytesIO, longest: int) -> bool:
     """Whether the body has come to its end; of one that is too long a byte more than may be is kept, to be refused."""
-    most = parsing.limit() + 1
+    most = longest + 1
     while True:
         told = await receive()
         if told["type"] == "http.disconnect":

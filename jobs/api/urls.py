@@ -7,6 +7,7 @@ from django.urls import path, re_path
 from jobs.api import (
     agents,
     assignments,
+    batch,
     commands,
     controls,
     definitions,
@@ -22,6 +23,7 @@ from jobs.api import (
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
+    path("v1/jobs/batch", batch.Batch.as_view()),
     path("v1/jobs/<str:name>", jobs.Job.as_view()),
     path("v1/jobs/<str:name>/events", events.JobEvents.as_view()),
     path("v1/jobs/<str:name>/wait", waiting.Wait.as_view()),

@@ -15,8 +15,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.api.errors import problem
-from jobs.api.parsing import StrictJSONParser
+from jobs.api.parsing import StrictJSONParser, limit
 from jobs.api.security import HasPermission, KeyAuthentication
+from jobs.services import rates
 from jobs.services.keys import Permission
 
 
@@ -50,9 +51,22 @@ class View(APIView):
     waits: ClassVar[bool] = False
 
     @classmethod
+    def longest(cls) -> int:
+        """The largest body in bytes."""
+        return limit()
+
+    @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         """Outside of ATOMIC_REQUESTS: verbs of holders commit by themselves, and the others open what they need."""
         return transaction.non_atomic_requests(super().as_view(**initkwargs))
+
+    def perform_authentication(self, request: Request) -> None:
+        """Who it is, and whether so many requests may come from there; a long poll that is asked again counts once."""
+        super().perform_authentication(request)
+        plain: Any = request._request
+        if request.auth is not None and not hasattr(plain, "jobs_rate"):
+            plain.jobs_rate = rates.nothing_left(request.auth)
+            plain.jobs_rate = rates.spend(request.auth)
 
     def get_exception_handler(self) -> Any:
         """Ours."""
@@ -62,6 +76,9 @@ class View(APIView):
         """Answers are read fresh, always."""
         done = super().finalize_response(request, response, *args, **kwargs)
         done["Cache-Control"] = self.cached if done.status_code < 400 else "no-store"
+        rate = getattr(request._request, "jobs_rate", None)
+        if rate is not None:
+            done["RateLimit-Policy"], done["RateLimit"] = rate.policy, rate.state
         if not self.permissions:
             del done["Allow"]
         return done

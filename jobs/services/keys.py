@@ -34,8 +34,12 @@ class Permission(StrEnum):
 
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,
-         worker_groups: Sequence[str] | None = None, expires_at: datetime | None = None) -> tuple[Key, str]:
-    """A new key and its only showing, `prefix.secret`. Raises Invalid for an unknown permission."""
+         worker_groups: Sequence[str] | None = None, expires_at: datetime | None = None,
+         requests_per_s: int | None = None, request_burst: int | None = None) -> tuple[Key, str]:
+    """A new key and its only showing, `prefix.secret`. Raises Invalid for an unknown permission.
+
+    Requests a second and at once: null as the site says, 0 a second as many as it likes.
+    """
     unknown = sorted(set(permissions) - set(Permission))
     if unknown or not permissions:
         raise Invalid(f"permissions are among {', '.join(Permission)}", field="permissions", code="unknown_permission")
@@ -43,7 +47,7 @@ def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant:
     key = Key.objects.create(
         prefix=secrets.token_hex(6), digest=_digest(secret), name=name, workspace=workspace, tenant=tenant,
         permissions=sorted(set(permissions)), worker_groups=None if worker_groups is None else list(worker_groups),
-        expires_at=expires_at)
+        expires_at=expires_at, requests_per_s=requests_per_s, request_burst=request_burst)
     return key, f"{key.prefix}.{secret}"
 
 
@@ -116,6 +120,14 @@ def revoke(prefix: str) -> Key:
     Key.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=clock.Now())
     forget()
     return key
+
+
+def limit(prefix: str, *, requests_per_s: int | None, request_burst: int | None) -> Key:
+    """Say how many requests a key may make, as `make` does; at once, by every process within STANDS_S. NotFound."""
+    if not Key.objects.filter(prefix=prefix).update(requests_per_s=requests_per_s, request_burst=request_burst):
+        raise NotFound(f"There is no key {prefix!r}.", field="prefix", code="key_not_found")
+    forget()
+    return Key.objects.get(prefix=prefix)
 
 
 def _digest(secret: str) -> bytes:
