@@ -96,7 +96,7 @@ def _answer(request: HttpRequest) -> HttpResponseBase:
 @lru_cache(maxsize=1)
 def _chain() -> Callable[[HttpRequest], HttpResponseBase]:
     """The view behind the API's middleware, each of them guarded as Django guards its own."""
-    answer = convert_exception_to_response(_viewed)
+    answer: Any = convert_exception_to_response(_viewed)
     for path in reversed(conf().API_MIDDLEWARE):
         answer = convert_exception_to_response(import_string(path)(answer))
     return answer  # type: ignore[no-any-return]
@@ -107,4 +107,4 @@ def _viewed(request: Any) -> HttpResponseBase:
     request.get_host()
     found = request.resolver_match
     answered: Any = found.func(request, *found.args, **found.kwargs)
-    return answered.render()  # type: ignore[no-any-return]
+    return answered.render() if hasattr(answered, "render") else answered  # type: ignore[no-any-return]

@@ -41,8 +41,8 @@ class View(APIView):
     # What caches are told.
     cached: ClassVar[str] = "no-store"
     # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.
-    authentication_classes = (KeyAuthentication,)
-    permission_classes = (HasPermission,)
+    authentication_classes: Any = (KeyAuthentication,)
+    permission_classes: Any = (HasPermission,)
     parser_classes = (StrictJSONParser,)
     content_negotiation_class = AlwaysJSON
     throttle_classes = ()
@@ -64,9 +64,10 @@ class View(APIView):
         """Who it is, and whether so many requests may come from there; a long poll that is asked again counts once."""
         super().perform_authentication(request)
         plain: Any = request._request
-        if request.auth is not None and not hasattr(plain, "jobs_rate"):
-            plain.jobs_rate = rates.nothing_left(request.auth)
-            plain.jobs_rate = rates.spend(request.auth)
+        key: Any = request.auth
+        if key is not None and not hasattr(plain, "jobs_rate"):
+            plain.jobs_rate = rates.nothing_left(key)
+            plain.jobs_rate = rates.spend(key)
 
     def get_exception_handler(self) -> Any:
         """Ours."""
