@@ -11,6 +11,7 @@ from jobs.api import (
     commands,
     controls,
     definitions,
+    docs,
     events,
     history,
     jobs,
@@ -49,6 +50,7 @@ urlpatterns = [
     path("v1/assignments/<str:name>/fail", assignments.Fail.as_view()),
     path("v1/assignments/<str:name>/cancelled", assignments.Cancelled.as_view()),
     path("v1/assignments/<str:name>/release", assignments.Release.as_view()),
+    path("docs", docs.page),
     # The last one catches what is none of them, also in front of Django's redirects for a missing slash.
     re_path("", views.Unknown.as_view()),
 ]

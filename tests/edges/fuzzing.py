@@ -1,8 +1,4 @@
-"""Asks a served API whatever its document allows and more, by schemathesis: `python -m tests.edges.fuzzing`.
-
-The long form: against a server and a database of its own, so many examples an operation; exit code 1 where an answer is
-a server error or is not described. The short form is `test_api_fuzzed.py`.
-"""
+"""Asks a served API whatever its document allows and more, by schemathesis."""
 
 from __future__ import annotations
 
@@ -61,7 +57,8 @@ def ask(operation: Any, secret: str, known: dict[str, str], examples: int, until
 def _place(case: Any, known: dict[str, str]) -> None:
     """Every other path names something that is there, and no wait is long."""
     for part, name in known.items():
-        if case.path.startswith(part) and "name" in (case.path_parameters or {}) and zlib.crc32(str(case.body).encode()) % 2:
+        named = case.path.startswith(part) and "name" in (case.path_parameters or {})
+        if named and zlib.crc32(str(case.body).encode()) % 2:
             case.path_parameters["name"] = name
     if isinstance(case.body, dict) and "wait_seconds" in case.body:
         case.body["wait_seconds"] = 0

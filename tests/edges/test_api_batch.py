@@ -31,7 +31,8 @@ def test_each_item_has_the_outcome_that_it_would_have_alone(api):
     told = batch(
         api, ONE, {**ONE, "idempotency_key": "before", "priority": 3}, {"type": "no-such"}, {**ONE, "priority": 300},
         {**ONE, "idempotency_key": "before"}, 7, {**ONE, "wat": 1}, {**ONE, "job_id": "mine"},
-        {**ONE, "job_id": "mine"}, {**ONE, "idempotency_key": "twice"}, {**ONE, "idempotency_key": "twice", "priority": 1})
+        {**ONE, "job_id": "mine"}, {**ONE, "idempotency_key": "twice"},
+        {**ONE, "idempotency_key": "twice", "priority": 1})
     assert outcomes(told) == [202, 200, "unknown_job_type", "invalid_priority", "idempotency_key_reused",
                               "not_an_object", "unknown_field", 202, 200, 202, "idempotency_key_reused"]
     assert (told["enqueued"], told["repeated"], told["refused"]) == (3, 2, 6)
