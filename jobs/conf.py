@@ -34,7 +34,8 @@ class Conf:
     """The settings of a site. Spans are seconds; queue weights are relative shares of a worker's claims.
 
     `RETENTION_S` None keeps ended jobs for ever, `RETRY` None never retries. `CANCELED_WITH_ONE_L` is the spelling of
-    the agents' endpoints alone (E1).
+    the agents' endpoints alone (E1). `KEY_REQUESTS_PER_S` None lets keys ask as often as they like. `API_MIDDLEWARE`
+    stands around the API under ASGI in place of MIDDLEWARE (`jobs.api.straight`).
     """
 
     DEFINITIONS: tuple[str, ...] = ()
@@ -204,6 +205,12 @@ def middleware() -> tuple[Middleware, ...]:
     return tuple(_named("MIDDLEWARE", path) for path in conf().MIDDLEWARE)
 
 
+@lru_cache(maxsize=1)
+def api_middleware() -> tuple[Any, ...]:
+    """What `API_MIDDLEWARE` names, the outermost first. Raises ImproperlyConfigured as `middleware` does."""
+    return tuple(_named("API_MIDDLEWARE", path) for path in conf().API_MIDDLEWARE)
+
+
 Blocker = Callable[[Any], Iterable[str]]
 
 
@@ -244,6 +251,7 @@ def _forget(*, setting: str, **_: Any) -> None:
         conf.cache_clear()
         registry.cache_clear()
         middleware.cache_clear()
+        api_middleware.cache_clear()
         blockers.cache_clear()
         credential_resolver.cache_clear()
 

@@ -109,7 +109,8 @@ def enqueued(workspace_id: int, subject: str | None, ids: Sequence[str]) -> dict
         *columns, tenant_subject, key, generation, now = values
         row: Any = Job.from_db("default", _LISTED, columns)
         row.now, row.tenant = now, Tenant(pk=row.tenant_id, workspace_id=workspace_id, subject=tenant_subject)
-        row.target = None if key is None else Target(pk=row.target_id, key=key, generation=generation)
+        row.target = None if key is None else Target.from_db("default", ("id", "key", "generation"),
+                                                             (row.target_id, key, generation))
         found[str(row.pk)] = row
     return found
 

@@ -13,6 +13,10 @@ from django.views.decorators.http import require_safe
 from jobs.api import openapi
 from jobs.api.describing import Schema
 
+# What callers look for first.
+_FIRST = ("jobs", "agents", "events", "definitions", "runtime", "assignments")
+Words = list[tuple[str, bool]]
+
 
 class Field(NamedTuple):
     """One field, parameter or member."""
@@ -20,7 +24,7 @@ class Field(NamedTuple):
     name: str
     place: str
     kind: str
-    means: str
+    means: Words
     needed: bool
 
 
@@ -39,8 +43,8 @@ class Operation(NamedTuple):
     anchor: str
     method: str
     path: str
-    summary: str
-    description: str
+    summary: Words
+    description: Words
     fields: list[Field]
     answers: list[Answer]
     refusals: list[Answer]
@@ -67,19 +71,23 @@ def _contents(root: str) -> dict[str, Any]:
     forms = {name: ([_field(member, "", schema, member in form.get("required", ()))
                      for member, schema in form.get("properties", {}).items()], form.get("description", ""))
              for name, form in made["components"]["schemas"].items()}
-    return {"groups": groups, "forms": forms, "limits": made["components"]["headers"]}
+    first = {tag: groups.pop(tag) for tag in _FIRST if tag in groups}
+    limits = {name: _words(header["description"]) for name, header in made["components"]["headers"].items()}
+    return {"groups": first | groups, "forms": forms, "limits": limits}
 
 
 def _operation(path: str, method: str, said: dict[str, Any]) -> Operation:
     content = said.get("requestBody", {}).get("content", {}).get("application/json", {})
     body = content.get("schema", {})
-    fields = [_field(p["name"], p["in"], {**p["schema"], "description": p["description"]}, p.get("required", False))
-              for p in said["parameters"]]
-    fields += [_field(name, "body", schema, name in body["required"])
-               for name, schema in body.get("properties", {}).items()]
+    asked = [_field(p["name"], p["in"], {**p["schema"], "description": p["description"]}, p.get("required", False))
+             for p in said["parameters"]]
+    fields = [*(field for field in asked if field.place == "path"),
+              *(_field(name, "body", schema, name in body["required"])
+                for name, schema in body.get("properties", {}).items()),
+              *(field for field in asked if field.place != "path")]
     answers = [_answer(status, answer) for status, answer in said["responses"].items()]
     return Operation(
-        said["operationId"], method.upper(), path, said["summary"], said["description"], fields,
+        said["operationId"], method.upper(), path, _words(f"{said['summary']}."), _words(said["description"]), fields,
         [answer for answer in answers if not answer.codes], [answer for answer in answers if answer.codes],
         _curl(path, method.upper(), content, bool(said["security"])))
 
@@ -104,7 +112,12 @@ def _curl(path: str, method: str, content: dict[str, Any], keyed: bool) -> str:
 
 
 def _field(name: str, place: str, schema: Schema, needed: bool) -> Field:
-    return Field(name, place, _kind(schema), schema.get("description", ""), needed)
+    return Field(name, place, _kind(schema), _words(schema.get("description", "")), needed)
+
+
+def _words(text: str) -> Words:
+    """Parts of a text, and whether they are code: what stands in backticks."""
+    return [(part, n % 2 == 1) for n, part in enumerate(text.split("`")) if part]
 
 
 def _kind(schema: Schema) -> str:
@@ -117,7 +130,8 @@ def _kind(schema: Schema) -> str:
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if "enum" in schema:
         return "one of " + ", ".join("null" if word is None else str(word) for word in schema["enum"])
-    return " or ".join(_one(kind, schema) for kind in kinds)
+    default = f"; {json.dumps(schema['default'])} unless said" if "default" in schema else ""
+    return " or ".join(_one(kind, schema) for kind in kinds) + default
 
 
 def _one(kind: str, schema: Schema) -> str:

@@ -46,7 +46,8 @@ FIELDS = {
     **_AS_SENT,
     "idempotency_key": _KEY, "available_at": or_null(moment()), "deadline_at": or_null(moment()), "retry": _RETRY,
     "tenant_subject": or_null(text(most=255))}
-_LIST = {"status": text(among=[*STATUSES, *STATES]), "state": text(among=[*STATES, *STATUSES]), "type": text(),
+_WHERE = sorted({*STATUSES, *STATES})
+_LIST = {"status": text("A status or a state", among=_WHERE), "state": text("The same", among=_WHERE), "type": text(),
          "queue": text(), "limit": whole(1, MOST, default=50), "cursor": text("As `next_cursor` said")}
 _ONE = {"include": text("Its input too", among=("input",))}
 _REFUSED = {

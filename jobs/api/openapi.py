@@ -33,7 +33,7 @@ _IDS = re.compile(r"\s*\((?:case-)?[A-Z]{1,4}\d[^)]*\)")
 _NAMES = {"jobs": "The job's id, or the caller's own job_id", "assignments": "The id of the assignment",
           "agents": "The agent's name"}
 _HEADERS = {
-    "X-Tenant-Subject": "The tenant that the request is about; or the query's `tenant_subject`",
+    "X-Tenant-Subject": "The tenant that the request is about; what the key's own is needs no name",
     "Idempotency-Key": "The caller's name for this request: said again, it has no second effect",
     "If-Match": 'The ETag that was read, as `"r3"`: refused where the resource has moved on',
     "If-None-Match": "The ETag that was read", "Last-Event-ID": "The number of the last event that was read",
@@ -73,7 +73,8 @@ def _parameters(path: str, said: Told) -> Iterator[dict[str, Any]]:
     for before, name in re.findall(r"([^/]+)/\{(\w+)\}", path):
         yield {"name": name, "in": "path", "required": True, "schema": text(most=200),
                "description": _NAMES.get(before, f"Which of {before}")}
-    words = {**said.query, **({"tenant_subject": text(most=255)} if said.tenant else {})}
+    subject = {"tenant_subject": text("As the header `X-Tenant-Subject`", most=255)} if said.tenant else {}
+    words = {**said.query, **subject}
     for name, schema in words.items():
         yield {"name": name, "in": "query", "schema": schema, "description": schema.get("description", "")}
     for name in (*said.headers, *(("X-Tenant-Subject",) if said.tenant else ())):

@@ -19,11 +19,10 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.db import Error, connections
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import Resolver404, resolve
-from django.utils.module_loading import import_string
 
 from jobs.api.errors import unreachable
 from jobs.api.views import View
-from jobs.conf import conf
+from jobs.conf import api_middleware
 
 THREADS: Final = 8
 
@@ -97,8 +96,8 @@ def _answer(request: HttpRequest) -> HttpResponseBase:
 def _chain() -> Callable[[HttpRequest], HttpResponseBase]:
     """The view behind the API's middleware, each of them guarded as Django guards its own."""
     answer: Any = convert_exception_to_response(_viewed)
-    for path in reversed(conf().API_MIDDLEWARE):
-        answer = convert_exception_to_response(import_string(path)(answer))
+    for middleware in reversed(api_middleware()):
+        answer = convert_exception_to_response(middleware(answer))
     return answer  # type: ignore[no-any-return]
 
 
