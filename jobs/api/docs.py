@@ -93,8 +93,9 @@ def _operation(path: str, method: str, said: dict[str, Any]) -> Operation:
 
 
 def _answer(status: str, said: dict[str, Any]) -> Answer:
-    kind, content = next(iter(said.get("content", {}).items()), ("", {}))
-    schema = content.get("schema", {})
+    contents: dict[str, Any] = said.get("content", {})
+    kind = next(iter(contents), "")
+    schema: dict[str, Any] = contents[kind].get("schema", {}) if kind else {}
     if "allOf" in schema:
         return Answer(status, said["description"], "Problem", schema["allOf"][1]["properties"]["code"]["enum"])
     form = schema.get("$ref", "").rpartition("/")[2]
