@@ -10,7 +10,8 @@ What is measured:
 - `latency`: from the return of `enqueue` to the start of the handler in an otherwise idle worker.
 - `claim`: claims of ten under each noise, by time and by buffers, and the ratio to empty.
 - `http`: requests to one web process by clients that keep their connections: a probe, a read, an enqueue, a batch;
-  `of_probe` is the ratio to the probe of the same run, the best of three rounds each.
+  `of_probe` is the ratio to the probe of the same run, the best of three
+  rounds each, and `cpu_ms` what the server itself computed for one request.
 
 Times on a shared machine move: compare within one run.
 """

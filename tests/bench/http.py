@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.bench.site import ROOT
@@ -31,7 +32,7 @@ def measure(n: int, clients: int, batch: int, only: str | None = None) -> Iterat
 
     Key.objects.all().delete()
     _, secret = keys.make(tenancy.workspace(), "bench", ["enqueue", "read"])
-    with _served() as port:
+    with _served() as (port, pid):
         one = json.loads(_asked(port, secret, ("POST", "/api/v1/jobs", b'{"type": "noop"}')))["id"]
         many = json.dumps({"jobs": [{"type": "noop"}] * batch}).encode()
         kinds: dict[str, tuple[Call, int]] = {
@@ -41,16 +42,29 @@ def measure(n: int, clients: int, batch: int, only: str | None = None) -> Iterat
         kinds = {kind: call for kind, call in kinds.items() if only is None or kind in ("probe", *only.split(","))}
         took: dict[str, list[float]] = {kind: [] for kind in kinds}
         rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+        spent = dict.fromkeys(kinds, 0.0)
         for _ in range(ROUNDS):
             for kind, (call, times) in kinds.items():
+                before = _cpu_s(pid)
                 seconds, waits = _run(port, secret, call, times, clients)
+                spent[kind] += _cpu_s(pid) - before
                 took[kind] += waits
                 rates[kind].append(len(waits) / seconds)
     for kind in kinds:
         best = max(rates[kind])
         more = {"jobs_s": round(best * batch, 1)} if kind == "batch" else {}
         yield {"request": kind, "per_s": round(best, 1), "of_probe": round(best / max(rates["probe"]), 3), **more,
+               "cpu_ms": round(1_000 * spent[kind] / len(took[kind]), 2),
                "waits": took[kind]}
+
+
+def _cpu_s(pid: int) -> float:
+    """What the server has computed so far, which neighbours on the machine do not change much."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _run(port: int, secret: str, call: Call, n: int, clients: int) -> tuple[float, list[float]]:
@@ -87,7 +101,7 @@ def _asked(port: int, secret: str, call: Call, line: http.client.HTTPConnection 
 
 
 @contextmanager
-def _served() -> Iterator[int]:
+def _served() -> Iterator[tuple[int, int]]:
     """One web process on the bench's database."""
     from django.db import connection
 
@@ -99,7 +113,7 @@ def _served() -> Iterator[int]:
                               env={**os.environ, "DATABASE_POOL_MAX": "20"})
     try:
         _until(lambda: _open(port))
-        yield port
+        yield port, server.pid
     finally:
         server.terminate()
         server.wait(timeout=30)
