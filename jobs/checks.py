@@ -13,7 +13,16 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict
 
-from jobs.conf import blockers, conf, credential_resolver, lease_faults, middleware, registry, unknown_keys
+from jobs.conf import (
+    api_middleware,
+    blockers,
+    conf,
+    credential_resolver,
+    lease_faults,
+    middleware,
+    registry,
+    unknown_keys,
+)
 from jobs.errors import Invalid
 from jobs.routing import SYSTEM, disagreements
 
@@ -100,6 +109,7 @@ def _routing(own: list[tuple[str, str]]) -> Iterator[CheckMessage]:
 def _middleware() -> Iterator[CheckMessage]:
     try:
         middleware()
+        api_middleware()
     except ImproperlyConfigured as error:
         yield Error(str(error), id="jobs.E020", hint="Each is the dotted path of a callable: (run) -> context manager.")
 

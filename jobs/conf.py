@@ -38,7 +38,9 @@ class Conf:
 
     `PLATFORM_LIMITS` says by their names the most that may be set of limits; its ceilings, retry budget and caps of
     requests hold too where nobody has set one (C36, C37). `RETENTION_S` None keeps ended jobs for ever, `RETRY` None
-    never retries. `CANCELED_WITH_ONE_L` is the spelling of the agents' endpoints alone (E1).
+    never retries. `CANCELED_WITH_ONE_L` is the spelling of the agents' endpoints alone (E1). `KEY_REQUESTS_PER_S`
+    None lets keys ask as often as they like. `API_MIDDLEWARE` stands around the API under ASGI in place of
+    MIDDLEWARE (`jobs.api.straight`).
     """
 
     DEFINITIONS: tuple[str, ...] = ()
@@ -79,6 +81,10 @@ class Conf:
     ASSIGNMENTS_PER_KEY: int = 1_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
+    KEY_REQUESTS_PER_S: int | None = None
+    BATCH_MAX_BYTES: int = 8 * 1024 * 1024
+    API_MIDDLEWARE: tuple[str, ...] = (
+        "jobs.requests.identified", "django.middleware.security.SecurityMiddleware")
     CALLBACKS: bool = False
     CALLBACK: dict[str, Any] | None = None
     CALLBACK_ALLOW: tuple[str, ...] = ()
@@ -101,10 +107,12 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "MAX_ATTEMPTS": (1, MAX_ATTEMPTS), "RETRY_WINDOW_S": (1, 366 * 86_400),
     "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
-    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6)}
+    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6),
+    "BATCH_MAX_BYTES": (1, 2**30)}
 # As of a definition.
 _RETENTION = (60, 1e10)
-_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION", "CALLBACK_ALLOW")
+_LISTS = ("DEFINITIONS", "ROUTING", "ROUTING_ACKNOWLEDGED", "AGENTS", "MIDDLEWARE", "BLOCKS_DELETION", "CALLBACK_ALLOW",
+          "API_MIDDLEWARE")
 
 
 def value_faults(given: dict[str, Any]) -> list[str]:
@@ -119,6 +127,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     kept = given.get("RETENTION_S")
     if kept is not None and not _is_number(kept, *_RETENTION):
         faults.append(f"JOBS['RETENTION_S'] is {kept!r}, and must be a number from 60 to 1e+10, or None: for ever.")
+    rate = given.get("KEY_REQUESTS_PER_S")
+    if rate is not None and not (isinstance(rate, int) and _is_number(rate, 1, 10**6)):
+        faults.append(f"JOBS['KEY_REQUESTS_PER_S'] is {rate!r}, and must be a whole number from 1 to 1000000, or None.")
     spelling = given.get("CANCELED_WITH_ONE_L", False)
     if not isinstance(spelling, bool):
         faults.append(f"JOBS['CANCELED_WITH_ONE_L'] is {spelling!r}, and must be True or False.")
@@ -272,6 +283,12 @@ def middleware() -> tuple[Middleware, ...]:
     return tuple(_named("MIDDLEWARE", path) for path in conf().MIDDLEWARE)
 
 
+@lru_cache(maxsize=1)
+def api_middleware() -> tuple[Any, ...]:
+    """What `API_MIDDLEWARE` names, the outermost first. Raises ImproperlyConfigured as `middleware` does."""
+    return tuple(_named("API_MIDDLEWARE", path) for path in conf().API_MIDDLEWARE)
+
+
 Blocker = Callable[[Any], Iterable[str]]
 
 
@@ -318,6 +335,7 @@ def _forget(*, setting: str, **_: Any) -> None:
         conf.cache_clear()
         registry.cache_clear()
         middleware.cache_clear()
+        api_middleware.cache_clear()
         blockers.cache_clear()
         credential_resolver.cache_clear()
         callback_policy.cache_clear()

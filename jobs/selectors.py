@@ -21,10 +21,10 @@ from jobs.clock import Now
 from jobs.conf import conf
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
 from jobs.leases import Bounds, Overtime
-from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Tenant
+from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Target, Tenant
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
-from jobs.store import position
+from jobs.store import lookup, position
 from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -63,8 +63,7 @@ def scope(workspace_id: int, subject: str | None) -> Scope:
     """The scope of a tenant by its subject (None: the workspace's system tenant); an unknown one sees nothing."""
     if subject is not None and not subject.isprintable():
         return Scope(workspace_id, None)
-    found = Tenant.objects.filter(workspace_id=workspace_id, subject=subject).values_list("pk", flat=True).first()
-    return Scope(workspace_id, found)
+    return Scope(workspace_id, lookup.tenant(workspace_id, subject))
 
 
 def known(seen: Scope) -> Scope:
@@ -109,6 +108,25 @@ def letters(seen: Scope, letter_ids: Sequence[int]) -> list[DeadLetter]:
         return []
     mine = DeadLetter.objects.filter(pk__in=list(letter_ids), workspace_id=seen.workspace_id, tenant_id=seen.tenant_id)
     return list(mine.select_related("job__tenant").defer(*(f"job__{name}" for name in HEAVY)).order_by("-pk"))
+
+
+_LISTED = tuple(f.attname for f in Job._meta.concrete_fields if f.name not in HEAVY)
+
+
+def enqueued(workspace_id: int, subject: str | None, ids: Sequence[str]) -> dict[str, Job]:
+    """Jobs of a tenant as lists show them, by id, for the answer to their enqueue: one statement, as it was prepared.
+
+    Missing are those that this tenant does not have, and the house's own.
+    """
+    found = {}
+    for values in lookup.listed(_LISTED, SYSTEM, workspace_id, subject, ids):
+        *columns, tenant_subject, key, generation, now = values
+        row: Any = Job.from_db("default", _LISTED, columns)
+        row.now, row.tenant = now, Tenant(pk=row.tenant_id, workspace_id=workspace_id, subject=tenant_subject)
+        row.target = None if key is None else Target.from_db("default", ("id", "key", "generation"),
+                                                             (row.target_id, key, generation))
+        found[str(row.pk)] = row
+    return found
 
 
 def anywhere(name: str) -> Job | None:

@@ -1,4 +1,4 @@
-"""The site as an ASGI application: pages and API by Django, event streams and websockets beside it."""
+"""The site as an ASGI application: pages by Django, the API in front of it, event streams and websockets beside."""
 
 import importlib.util
 import os
@@ -11,8 +11,9 @@ application: Any = get_asgi_application()
 
 if importlib.util.find_spec("rest_framework"):
     from jobs.api.events import beside
+    from jobs.api.straight import straight
 
-    application = beside(application)
+    application = beside(straight(application))
 if importlib.util.find_spec("channels"):
     from channels.routing import ProtocolTypeRouter
 

@@ -300,6 +300,11 @@ JOBS: dict[str, Any] = {
     "WAITS_PER_KEY": _whole("JOBS_WAITS_PER_KEY", 100),
     "ASSIGNMENTS_PER_KEY": _whole("JOBS_ASSIGNMENTS_PER_KEY", 1_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),
+    "KEY_REQUESTS_PER_S": env.int("JOBS_KEY_REQUESTS_PER_S", default=None),
+    "BATCH_MAX_BYTES": _whole("JOBS_BATCH_MAX_BYTES", 8 * 1024 * 1024),
+    # Around the API under ASGI, in place of MIDDLEWARE: a key has no session, no form and no language.
+    "API_MIDDLEWARE": ["jobs.requests.identified", "jobsite.headers.protected", "csp.middleware.CSPMiddleware",
+                       "django.middleware.security.SecurityMiddleware"],
     "CANCELED_WITH_ONE_L": _yes("JOBS_CANCELED_WITH_ONE_L", False),
     "CALLBACKS": _yes("JOBS_CALLBACKS", True),
     "CALLBACK": _callback(),

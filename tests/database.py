@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from django.db import connection, connections
 
-from jobs.services import tenancy
+from jobs.services import keys, rates, tenancy
 
 _CLOCK = ("CREATE OR REPLACE FUNCTION jobs_now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE AS"
           " 'SELECT statement_timestamp(){}'")
@@ -43,6 +43,8 @@ def empty() -> None:
         # Of foreign keys as well, which were made for the rows of an earlier test: a deletion does not end them.
         cursor.execute("DISCARD PLANS", [])
     tenancy.make_defaults()
+    keys.forget()
+    rates.forget()
 
 
 def do_not_wait_for_disks() -> None:
@@ -59,6 +61,8 @@ def pass_time(seconds: float) -> None:
     """Move the database's clock on, for every connection."""
     global _offset
     _offset += seconds
+    keys.forget()
+    rates.forget()
     with connection.cursor() as cursor:
         cursor.execute(_CLOCK.format(f" + interval ''{_offset} seconds''"))
 

@@ -20,7 +20,7 @@ from jobs.admin.places import PlaceForm
 from jobs.conf import registry
 from jobs.models import Key
 from jobs.models.permissions import Permission
-from jobs.services import keys
+from jobs.services import keys, rates
 
 
 class Revoke:
@@ -50,6 +50,11 @@ class NewKeyForm(PlaceForm):
     worker_groups = forms.CharField(required=False, help_text="What a runner may claim from, comma-separated; empty: "
                                                               "any but the reserved ones.")
     expires_at = forms.SplitDateTimeField(required=False, widget=AdminSplitDateTime)
+
+    requests_per_s = forms.IntegerField(required=False, min_value=0, max_value=10**6, label="Requests a second",
+                                        help_text="Empty: as the site says; 0: as many as it likes.")
+    request_burst = forms.IntegerField(required=False, min_value=1, max_value=10**6, label="Requests at once",
+                                       help_text="Empty: those of two seconds.")
 
     class Meta:
         model = Key
@@ -114,9 +119,9 @@ class KeyAdmin(AnsweringAdmin):
         """Never the digest."""
         if obj is None:
             return [(None, {"fields": ("name", "kind", "workspace", "tenant", "permissions", "worker_groups",
-                                       "expires_at")})]
+                                       "expires_at", "requests_per_s", "request_burst")})]
         return [(None, {"fields": ("name", "prefix", "shown_kind", "shown_state", "workspace", "tenant",
-                                   "shown_permissions", "shown_groups", "origin")}),
+                                   "shown_permissions", "shown_groups", "origin", "shown_rate")}),
                 ("When", {"fields": ("created_at", "expires_at", "last_used_at", "revoked_at")})]
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +135,8 @@ class KeyAdmin(AnsweringAdmin):
         workspace, tenant = form.place()
         made, secret = keys.make(workspace, said["name"], said["permissions"], tenant=tenant,
                                  worker_groups=said["worker_groups"], expires_at=said["expires_at"],
-                                 kind=keys.Kind(said["kind"]) if said["kind"] else None)
+                                 kind=keys.Kind(said["kind"]) if said["kind"] else None,
+                                 requests_per_s=said["requests_per_s"], request_burst=said["request_burst"])
         obj.__dict__.update(made.__dict__)
         obj.secret = secret
 
@@ -156,6 +162,12 @@ class KeyAdmin(AnsweringAdmin):
     def shown_groups(self, key: Key) -> Any:
         """What it may claim from."""
         return "any but the reserved" if key.worker_groups is None else showing.words(key.worker_groups)
+
+    @admin.display(description="requests")
+    def shown_rate(self, key: Key) -> str:
+        """How many it may make."""
+        limit = rates.limit_of(key)
+        return "as many as it likes" if limit is None else f"{limit[0]:g} a second, {limit[1]} at once"
 
     @admin.display(description="state")
     def shown_state(self, key: Key) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import failpoints, selectors
+from jobs import failpoints
 from jobs.api import parsing, shapes
-from jobs.api.security import caller, named_tenant
+from jobs.api.describing import anything, listed, or_null, ref, text, told, whole
+from jobs.api.security import caller, enqueued, named_tenant
 from jobs.api.views import View, answer
 from jobs.conf import conf
 from jobs.services import agents
@@ -20,8 +21,11 @@ from jobs.services.intake import Enqueued
 from jobs.services.keys import Permission
 
 ENDPOINT = "POST /api/v1/agents/{id}/jobs"
-_OPTIONS = ("jobId", "lane", "maxAttempts", "sessionKey", "singletonMode", "singleton", "callbackUrl",
-            "callbackEvents")
+_OPTIONS = {
+    "jobId": or_null(text(most=200)), "lane": or_null(text("The queue")), "maxAttempts": or_null(whole(1, 8)),
+    "sessionKey": or_null(text(most=200)), "singletonMode": or_null(text()), "singleton": anything("`key` and `mode`"),
+    "callbackUrl": or_null(text("Who is told", most=2_048)),
+    "callbackEvents": or_null(listed(text(), "Of what; by default of the ends"))}
 # Ours, and how their clients spell it.
 NAMES = {"type": "kind", "queue": "lane", "job_id": "jobId", "max_attempts": "maxAttempts",
          "session_key": "sessionKey", "callback_url": "callbackUrl",
@@ -34,6 +38,14 @@ class AgentJobs(View):
 
     permissions = {"POST": Permission.ENQUEUE}
 
+    @told({202: ref("AgentsJob"), 200: ref("AgentsJob")}, headers=("Idempotency-Key",), open_body=True,
+          body={"payload": anything("`kind`, and what it needs; without it the rest of the body is it"), **_OPTIONS},
+          example={"payload": {"kind": "echo"}, "lane": "collect"},
+          refuses={400: "invalid_agent invalid_kind unknown_queue unknown_singleton_mode missing_session_key"
+                        " session_key_mismatch invalid_input invalid_idempotency_key",
+                   403: "definition_disabled origin_forbidden tenant_archived", 404: "job_not_found",
+                   409: "tenant_deleting key_mismatch",
+                   422: "unknown_job_type unregistered_version idempotency_key_reused"})
     def post(self, request: Request, agent: str) -> Response:
         """Enqueue: 202 for a new job, 200 for one that an earlier request made, unchanged (A18, A53, E6).
 
@@ -53,7 +65,7 @@ class AgentJobs(View):
                 idempotency_key=request._request.META.get("HTTP_IDEMPOTENCY_KEY"),
                 **agents.singleton(body.get("singletonMode"), body.get("sessionKey"), body.get("singleton")))
         failpoints.at("api.enqueued")
-        told = shapes.summary(selectors.job(actor.scope(named), done.id))
+        told = shapes.summary(enqueued(actor, named, [done.id])[done.id])
         root = request.path.rsplit("/agents/", 1)[0]
         return answer(spelled(_shaped(told, done, root)), 200 if done.repeated else 202,
                       Location=f"{root}/jobs/{done.id}")

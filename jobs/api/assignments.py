@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,6 +12,20 @@ from rest_framework.response import Response
 
 from jobs import failpoints
 from jobs.api import fields, parsing, shapes
+from jobs.api.describing import (
+    anything,
+    boolean,
+    listed,
+    mapping,
+    moment,
+    number,
+    or_null,
+    ref,
+    text,
+    thing,
+    told,
+    whole,
+)
 from jobs.api.places import place
 from jobs.api.security import caller
 from jobs.api.views import View, answer
@@ -22,7 +36,21 @@ from jobs.services import beats, claiming, costs, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
 
-REPORTS = ("checkpoint", "progress", "diagnostic", "consumed", "cost_usd")
+_MONEY = or_null(anything("US dollars that this attempt has cost so far, as text or a number"))
+_BEAT = {
+    "checkpoint": or_null(mapping("Resume data with a `seq`")), "consumed": or_null(
+        listed(text(), "Ids of commands that were read", most=fields.MAX_LIST)),
+    "progress": or_null(thing({"stage": text(), "event": text(among=("started", "completed"))})),
+    "diagnostic": or_null(mapping("Bounded numbers for the log alone")), "cost_usd": _MONEY}
+REPORTS = tuple(_BEAT)
+_WAITING = {**_BEAT, "wait_seconds": whole(0, means="Longest wait for something to hear; cut", default=0)}
+_ARTIFACT = {"artifact": anything("By the definition's schema"), "cost_usd": _MONEY}
+_FAILURE = {
+    "reason_code": text("A stable word", most=64, pattern=r"^[a-z][a-z0-9_]*$"), "message": or_null(text()),
+    "retryable": boolean(default=True), "diagnostic": _BEAT["diagnostic"], "cost_usd": _MONEY}
+_RELEASE = {"delay_s": or_null(number(least=0)), "not_before": or_null(moment())}
+_LATE = "stale_claim duration_exceeded not_held not_claimed illegal_move"
+_REFUSED = {404: "assignment_not_found", 409: _LATE, 503: "job_locked not_stored"}
 
 
 class Waits(NamedTuple):
@@ -61,6 +89,9 @@ class Extend(View):
 
     permissions = {"POST": Permission.CLAIM}
 
+    @told({200: ref("Extended")}, body=_WAITING, bodiless=True, tenant=False,
+          refuses={**_REFUSED, 400: "unknown_command", 409: f"{_LATE} stale_checkpoint", 422: "undeclared_stage",
+                   429: "too_much_progress too_many_connections"})
     def post(self, request: Request, name: str) -> Response:
         """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8).
 
@@ -72,9 +103,9 @@ class Extend(View):
             if isinstance(waited, Exception):
                 raise waited
             return answer(shapes.extended(beats.look(key, name)))
-        body = parsing.body(request, (*REPORTS, "wait_seconds"), optional=True)
+        body = parsing.body(request, _WAITING, optional=True)
         wanted = fields.wait_seconds(body)
-        told = beat(key, name, body, (*REPORTS, "wait_seconds"))
+        told = beat(key, name, body, _WAITING)
         if wanted and told.abort is None and not told.commands:
             seconds = min(claiming.longest_s(key, wanted), told.heartbeat_after_s)
             # As rows spell it.
@@ -88,7 +119,7 @@ class Extend(View):
         return answer(shapes.extended(told))
 
 
-def beat(key: Key, name: str, body: dict[str, Any], known: Sequence[str]) -> beats.Extended:
+def beat(key: Key, name: str, body: dict[str, Any], known: Collection[str]) -> beats.Extended:
     """One heartbeat with the reports that its body holds."""
     parsing.refuse_unknown(body, known)
     stage = fields.entry(body, "progress")
@@ -103,10 +134,14 @@ class Complete(View):
     """`/assignments/{id}/complete`."""
 
     permissions = {"POST": Permission.CLAIM}
+    waits = True
 
+    @told({200: ref("Settled")}, body=_ARTIFACT, bodiless=True, tenant=False,
+          refuses={**_REFUSED, 409: f"{_LATE} not_published publication_failed publish_timeout",
+                   422: "invalid_artifact", 503: "not_stored job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""
-        body = parsing.body(request, ("artifact", "cost_usd"), optional=True)
+        body = parsing.body(request, _ARTIFACT, optional=True)
         costs.reported(caller(request).key, name, body.get("cost_usd"), last=True)
         with parsing.beneath("artifact"):
             end = handed_in.complete(caller(request).key, name, body.get("artifact"))
@@ -119,6 +154,8 @@ class Fail(View):
 
     permissions = {"POST": Permission.CLAIM}
 
+    @told({200: ref("Settled")}, body=_FAILURE, needed=("reason_code",), tenant=False, refuses=_REFUSED,
+          example={"reason_code": "upstream_unavailable", "message": "503 from the store", "retryable": True})
     def post(self, request: Request, name: str) -> Response:
         """Report a failure by its stable code (C14 to C17)."""
         key = caller(request).key
@@ -128,7 +165,7 @@ class Fail(View):
 
 def failure(key: Key, name: str, body: dict[str, Any]) -> tuple[Failed, dict[str, Any] | None]:
     """A failure as a body says it, with what it has cost, and its diagnostic."""
-    parsing.refuse_unknown(body, ("reason_code", "message", "retryable", "diagnostic", "cost_usd"))
+    parsing.refuse_unknown(body, _FAILURE)
     outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                      fields.boolean(body, "retryable", True))
     return costs.failing(key, name, body.get("cost_usd"), outcome), fields.entry(body, "diagnostic")
@@ -139,6 +176,8 @@ class Cancelled(View):
 
     permissions = {"POST": Permission.CLAIM}
 
+    @told({200: ref("Settled")}, body={}, bodiless=True, tenant=False,
+          refuses={**_REFUSED, 409: f"{_LATE} no_abort_pending"})
     def post(self, request: Request, name: str) -> Response:
         """Say that an abort was honoured (E5, E8)."""
         parsing.body(request, (), optional=True)
@@ -150,6 +189,8 @@ class Release(View):
 
     permissions = {"POST": Permission.CLAIM}
 
+    @told({200: ref("Settled")}, body=_RELEASE, bodiless=True, tenant=False,
+          refuses={**_REFUSED, 400: "invalid_release", 429: "too_many_releases"})
     def post(self, request: Request, name: str) -> Response:
         """Give it back, uncounted: claimable now, after `delay_s`, or from `not_before` on (C32)."""
         delay_s, not_before = until(parsing.free_body(request, optional=True))
@@ -159,5 +200,5 @@ class Release(View):
 
 def until(body: dict[str, Any]) -> tuple[float | None, datetime | None]:
     """When a released job may be claimed again, as a body says it."""
-    parsing.refuse_unknown(body, ("delay_s", "not_before"))
+    parsing.refuse_unknown(body, _RELEASE)
     return fields.seconds(body, "delay_s", "invalid_release"), fields.moment(body, "not_before", "invalid_release")

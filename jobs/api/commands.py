@@ -10,11 +10,19 @@ from rest_framework.response import Response
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.agents import spelled
+from jobs.api.describing import Fields, mapping, or_null, ref, text, told
 from jobs.api.security import caller, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.services import commands
 from jobs.services.keys import Permission
 from jobs.states import CommandKind
+
+_KEY = or_null(text(most=200))
+_WITH_PAYLOAD = {"payload": or_null(mapping("What the handler reads")), "idempotency_key": _KEY}
+_WITH_REASON = {"reason": or_null(text(most=512)), "idempotency_key": _KEY}
+_SENT = {202: ref("CommandSent"), 200: ref("CommandSent")}
+_REFUSED = {404: "job_not_found", 409: "job_ended", 422: "idempotency_key_reused", 429: "too_many_commands",
+            503: "job_locked"}
 
 
 class _Command(View):
@@ -22,8 +30,9 @@ class _Command(View):
 
     permissions = {"POST": Permission.CONTROL}
     kind: ClassVar[CommandKind]
-    known: ClassVar[tuple[str, ...]] = ("payload", "idempotency_key")
+    known: ClassVar[Fields] = _WITH_PAYLOAD
 
+    @told(_SENT, body=_WITH_PAYLOAD, bodiless=True, headers=("Idempotency-Key",), refuses=_REFUSED)
     def post(self, request: Request, name: str) -> Response:
         """Send it: 202, or 200 for what had been said before (A54)."""
         body = without_subject(request, parsing.body(request, (*self.known, "tenant_subject"), optional=True))
@@ -59,7 +68,12 @@ class Abort(_Command):
     """`/jobs/{id}/abort`: a job that nobody holds has stopped with the answer, and `command` is null (A55, E5)."""
 
     kind = CommandKind.ABORT
-    known = ("reason", "idempotency_key")
+    known = _WITH_REASON
+
+    @told(_SENT, body=_WITH_REASON, bodiless=True, headers=("Idempotency-Key",), refuses=_REFUSED)
+    def post(self, request: Request, name: str) -> Response:
+        """Ask it to stop: 202, or 200 for what had been said before. One that nobody holds has stopped with it."""
+        return super().post(request, name)
 
     def _said(self, body: dict[str, Any]) -> dict[str, Any]:
         return {"reason": fields.text(body, "reason", default=commands.ABORT_REASON)}

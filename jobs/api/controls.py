@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
+from jobs.api.describing import moment, number, or_null, ref, text, told
 from jobs.api.security import caller, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.errors import Invalid
@@ -16,6 +17,11 @@ from jobs.registry import nearest
 from jobs.services import cancellation, erasure
 from jobs.services.keys import Permission
 
+_REASON = or_null(text("Why, for the job's history", most=512))
+_CONTROL = {"action": text(among=("cancel", "pause", "resume")), "reason": _REASON,
+            "available_at": or_null(moment("Of a resume: from when on it may run")),
+            "delay_s": or_null(number("The same, from now", least=0))}
+_MOVES = ("illegal_move not_paused already_paused already_running not_queued job_ended")
 # What each may say beside its name.
 ACTIONS = {"cancel": ("reason",), "pause": ("reason",), "resume": ("reason", "available_at", "delay_s")}
 
@@ -30,6 +36,10 @@ class Controls(View):
 
     permissions = {"POST": Permission.CONTROL}
 
+    @told({200: ref("JobInFull")}, body=_CONTROL, needed=("action",), headers=("If-Match",),
+          example={"action": "cancel"}, refuses={
+              400: "unknown_action invalid_availability", 404: "job_not_found", 409: _MOVES,
+              422: "unregistered_version", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Cancel, pause or resume at once; If-Match holds it to the revision that was read (B28, C30, E5).
 
@@ -62,6 +72,8 @@ class Redact(View):
 
     permissions = {"POST": Permission.ERASE}
 
+    @told({200: ref("JobInFull")}, body={"reason": _REASON}, bodiless=True,
+          refuses={404: "job_not_found", 409: "job_active", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Empty what an ended job says, for good; its receipts stay (E13)."""
         body = without_subject(request, parsing.body(request, ("reason", "tenant_subject"), optional=True))

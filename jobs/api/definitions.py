@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import parsing
+from jobs.api.describing import ref, text, told
 from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
@@ -21,15 +22,18 @@ from jobs.routing import SYSTEM
 from jobs.schemas import Codec
 from jobs.services.keys import Permission
 
+_QUERY = {"type": text("One type alone")}
+
 
 class Definitions(View):
     """`/definitions`."""
 
     permissions = {"GET": Permission.READ}
 
+    @told({200: ref("Definitions")}, query=_QUERY, refuses={404: "definition_not_found"}, tenant=False)
     def get(self, request: Request) -> Response:
         """Every `type@version` that is registered here, old versions too; `?type=` one type's."""
-        wanted = parsing.query(request, "type").get("type")
+        wanted = parsing.query(request, *_QUERY).get("type")
         shown = [d for d in registry() if d.worker_group != SYSTEM]
         if wanted is not None:
             known = {d.type for d in shown}

@@ -84,7 +84,7 @@ def _tenant(request: Request, *, make: bool = False) -> Tenant:
     who = caller(request)
     subject = who.subject(named_tenant(request))
     if make and subject is not None:
-        return tenancy.tenant(who.key.workspace, subject, make=True)
+        return tenancy.tenant(who.place, subject, make=True)
     seen = selectors.known(tenant_scope(request))
     return Tenant.objects.get(pk=seen.tenant_id or 0)
 

@@ -30,6 +30,7 @@ API_PREFIX = "/api/"
 RETRY_AFTER_S = 2
 
 BY_CODE = {
+    "batch_refused": 422,
     "idempotency_key_reused": 422,
     "invalid_artifact": 422,
     "job_locked": 503,
@@ -100,7 +101,7 @@ def problem(error: Exception, context: Any = None) -> Response:
 def _told(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
     match error:
         case JobsError():
-            return _refusal(error)
+            return refusal(error)
         case APIException():
             return _of_framework(error)
         case RequestDataTooBig():
@@ -129,7 +130,8 @@ def body_of(number: int, code: str | None = None, detail: str | None = None, **m
     return told | {name: value for name, value in more.items() if value not in (None, [])}
 
 
-def _refusal(error: JobsError) -> tuple[int, dict[str, Any], dict[str, str]]:
+def refusal(error: JobsError) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The number, the members and the headers of the problem that a refusal is."""
     number = number_of(error)
     facts = {"result_status": refused_status(error.reason_code, error.facts.get("status")), **_facts(error.facts)}
     wait = facts.get("retry_after_s")
@@ -158,7 +160,7 @@ def _of_framework(error: APIException) -> tuple[int, dict[str, Any], dict[str, s
 
 def refused(error: JobsError) -> dict[str, Any]:
     """A refusal as the member of an answer to many: the members of its problem, of which `status` is the number."""
-    number, body, _ = _refusal(error)
+    number, body, _ = refusal(error)
     return {"status": number, **{name: value for name, value in body.items() if name not in ("request_id", "status")}}
 
 

@@ -25,6 +25,7 @@ from rest_framework.request import Request
 
 from jobs import clock, selectors
 from jobs.api import assignments, fields, holding, parsing, runtime, waiting
+from jobs.api.describing import text, told, whole
 from jobs.api.errors import bad_request, unreachable
 from jobs.api.history import MAX_NUMBER
 from jobs.api.security import caller, named_tenant
@@ -45,6 +46,10 @@ PING_S = 5.0
 LONGEST_S = 600.0
 PATHS = re.compile(r"/v1/(events|jobs/[^/]+/(events|wait))$")
 
+_EVENTS = {"type": "string", "format": "event-stream"}
+_QUERY = {"after": whole(0, MAX_NUMBER, "The number of the last receipt that was read"),
+          "until": text("Ends with the job", among=("end",))}
+
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -58,10 +63,13 @@ class JobEvents(View):
     """`/jobs/{id}/events`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
+    @told({200: _EVENTS}, query=_QUERY, headers=("Last-Event-ID",),
+          refuses={404: "job_not_found", 429: "too_many_connections", 501: "needs_asgi"})
     def get(self, request: Request, name: str) -> Any:
         """The stream of one job; `Last-Event-ID` or `?after=` a receipt's number, `?until=end` ends with the job."""
-        said = parsing.query(request, "after", "until")
+        said = parsing.query(request, *_QUERY)
         if said.get("until", "end") != "end":
             raise Invalid("can be end", field="until", code="invalid_until")
         after = _after(request, said)
@@ -75,7 +83,9 @@ class TenantEvents(View):
     """`/events`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
+    @told({200: _EVENTS}, refuses={429: "too_many_connections", 501: "needs_asgi"})
     def get(self, request: Request) -> Any:
         """The stream of a tenant: which of its jobs have news."""
         parsing.query(request)

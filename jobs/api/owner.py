@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from jobs.api import fields, parsing
+from jobs.api.describing import boolean, moment, or_null, ref, text, told, whole
 from jobs.api.security import caller, named_tenant, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
@@ -15,7 +16,11 @@ from jobs.models import Owner
 from jobs.services import owners
 from jobs.services.keys import Permission
 
-_FIELDS = ("reference", "label", "expires_at", "concurrency", "rotate")
+_FIELDS = {
+    "reference": text("Names the secret in the site's store; no secret"), "label": or_null(text(most=200)),
+    "expires_at": or_null(moment()), "concurrency": or_null(whole(1, means="Most of its jobs at once")),
+    "rotate": boolean("A new secret under the same name", default=False)}
+_NONE = {404: "owner_not_found"}
 
 
 def shape(owner: Owner) -> dict[str, Any]:
@@ -39,11 +44,14 @@ class OwnerOfTenant(View):
 
     permissions = {"GET": Permission.OWNERS, "PUT": Permission.OWNERS, "DELETE": Permission.OWNERS}
 
+    @told({200: ref("Owner")}, refuses=_NONE)
     def get(self, request: Request) -> Response:
         """The owner of the tenant, live or not."""
         parsing.query(request)
         return _told(owners.of(tenant_scope(request).tenant_id))
 
+    @told({200: ref("Owner"), 201: ref("Owner")}, body=_FIELDS, needed=("reference",), headers=("If-Match",),
+          refuses={409: "tenant_deleting", 403: "tenant_archived", **_NONE})
     def put(self, request: Request) -> Response:
         """Make it, or say anew all that is known of it; 201 for the first generation. A new tenant is made with it."""
         body = without_subject(request, parsing.body(request, (*_FIELDS, "tenant_subject")))
@@ -57,6 +65,7 @@ class OwnerOfTenant(View):
             concurrency=body.get("concurrency"), revision=revision, rotate=rotate)
         return _told(made, 201 if made.revision == 1 else 200)
 
+    @told({200: ref("Owner")}, headers=("If-Match",), refuses=_NONE)
     def delete(self, request: Request) -> Response:
         """Revoke it: what runs under it ends now, what waits is paused. Revoked already: a quiet yes."""
         parsing.query(request)

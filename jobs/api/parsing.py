@@ -33,16 +33,16 @@ class StrictJSONParser(BaseParser):
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
         """The value of a body. Raises Invalid: too_large, unsupported_media_type, and what `codecs.parse` raises."""
-        raw = self.read(stream)
+        raw = self.read(stream, limit())
         self.check_type(media_type or "")
         return codecs.parse(raw, max_bytes=limit())
 
     @staticmethod
-    def read(stream: Any) -> bytes:
+    def read(stream: Any, most: int) -> bytes:
         """The body, if it is within the limit; never more of it than one byte too many. Raises Invalid too_large."""
-        raw: bytes = stream.read(limit() + 1)
-        if len(raw) > limit():
-            raise codecs.too_large(limit())
+        raw: bytes = stream.read(most + 1)
+        if len(raw) > most:
+            raise codecs.too_large(most)
         return raw
 
     @staticmethod
@@ -60,30 +60,36 @@ def limit() -> int:
     return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or codecs.MAX_BYTES
 
 
-def body(request: Request, known: Collection[str], *, optional: bool = False) -> dict[str, Any]:
-    """The object that a request carries, with `known` fields only; where it is `optional`, no body is `{}`."""
-    value = free_body(request, optional=optional)
+def body(request: Request, known: Collection[str], *, optional: bool = False, most: int | None = None,
+         keys: int = codecs.MAX_KEYS) -> dict[str, Any]:
+    """The object that a request carries, with `known` fields only; where it is `optional`, no body is `{}`.
+
+    At most so many bytes and keys in all.
+    """
+    value = free_body(request, optional=optional, most=most, keys=keys)
     refuse_unknown(value, known)
     return value
 
 
-def free_body(request: Request, *, optional: bool = False) -> dict[str, Any]:
+def free_body(request: Request, *, optional: bool = False, most: int | None = None,
+              keys: int = codecs.MAX_KEYS) -> dict[str, Any]:
     """The object that a request carries, whatever its fields.
 
     Read from the request itself: the framework takes a body without Content-Length for none.
     """
     plain: HttpRequest = request._request
+    most = most or limit()
     length = plain.META.get("CONTENT_LENGTH") or "0"
-    if _WHOLE.fullmatch(length) is None or int(length) > limit():
-        raise codecs.too_large(limit())
-    raw = StrictJSONParser.read(plain)
+    if _WHOLE.fullmatch(length) is None or int(length) > most:
+        raise codecs.too_large(most)
+    raw = StrictJSONParser.read(plain, most)
     if not raw and optional:
         return {}
     if raw:
         StrictJSONParser.check_type(plain.META.get("CONTENT_TYPE", ""))
     if plain.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
         raise UnsupportedMedia("Bodies are read as they are, without an encoding.", field="Content-Encoding")
-    value = codecs.parse(raw, max_bytes=limit())
+    value = codecs.parse(raw, max_bytes=most, max_keys=keys)
     if not isinstance(value, dict):
         raise Invalid("The body must be an object.", field="", code="not_an_object")
     return value

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
+from jobs.api.describing import listed, or_null, ref, text, told, whole
 from jobs.api.errors import Unauthenticated
 from jobs.api.holding import Brought
 from jobs.api.places import place
@@ -26,7 +27,11 @@ from jobs.services.assignments import Claimed
 from jobs.services.claiming import Wish
 from jobs.services.keys import Permission
 
-FIELDS = ("worker_groups", "queues", "types", "slots", "wait_seconds", "request_id")
+_NAMES = or_null(listed(text(), most=fields.MAX_LIST))
+FIELDS = {"worker_groups": _NAMES, "queues": _NAMES, "types": _NAMES,
+          "slots": whole(1, claiming.MAX_SLOTS, default=1),
+          "wait_seconds": whole(0, means="Longest wait for the first; too long is cut", default=0),
+          "request_id": or_null(text("Names this claim: said again, it is answered alike", most=200))}
 
 
 class Waits(NamedTuple):
@@ -60,7 +65,12 @@ class Claim(View):
     """`/runtime/claim`."""
 
     permissions = {"POST": Permission.CLAIM}
+    waits = True
 
+    @told({200: ref("Assignments")}, body=FIELDS, bodiless=True, tenant=False,
+          refuses={400: "unknown_worker_group unknown_queue", 403: "group_forbidden group_served_in_process",
+                   422: "unknown_job_type request_id_reused", 429: "too_many_assignments too_many_connections",
+                   503: "too_slow"})
     @method_decorator(sensitive_variables())
     def post(self, request: Request) -> Response:
         """Take what is claimable, waiting for the first; nothing to do is an empty list, never an error."""

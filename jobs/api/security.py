@@ -18,13 +18,14 @@ from rest_framework.request import Request
 
 from jobs import selectors
 from jobs.api.errors import Unauthenticated
-from jobs.errors import Invalid, Refused
+from jobs.errors import Invalid, JobNotFound, Refused
 from jobs.live import access
 from jobs.models import Grant, Key, Workspace
 from jobs.selectors import Scope
 from jobs.services import grants, keys, runners, tenancy
 from jobs.services.draft import Door
 
+SCHEME = "key"
 TENANT_HEADER = "HTTP_X_TENANT_SUBJECT"
 WORKSPACE_HEADER = "HTTP_X_WORKSPACE"
 WORKSPACE_PARAMETER = "workspace"
@@ -168,7 +169,7 @@ class KeyAuthentication(BaseAuthentication):
         if "HTTP_AUTHORIZATION" not in plain.META:
             return None
         scheme, _, said = plain.META["HTTP_AUTHORIZATION"].partition(" ")
-        key = keys.find(said.strip()) if scheme.lower() == "bearer" and "." in said else None
+        key = keys.live(said.strip()) if scheme.lower() == "bearer" and "." in said else None
         if key is None:
             raise Unauthenticated(_UNKNOWN)
         if plain.META.get(WORKSPACE_HEADER, key.workspace.slug) != key.workspace.slug:
@@ -272,3 +273,11 @@ def _header(request: Request) -> str | None:
 def tenant_scope(request: Request) -> Scope:
     """What the caller of a read sees."""
     return caller(request).scope(named_tenant(request))
+
+
+def enqueued(actor: Principal | Member, named: str | None, ids: list[str]) -> dict[str, Any]:
+    """The jobs of these ids, by id. Raises JobNotFound where one was deleted meanwhile, with its tenant."""
+    found = selectors.enqueued(actor.place.pk, actor.subject(named), ids)
+    if len(found) < len(set(ids)):
+        raise JobNotFound()
+    return found

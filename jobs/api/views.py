@@ -15,8 +15,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs.api.errors import problem
-from jobs.api.parsing import StrictJSONParser
+from jobs.api.parsing import StrictJSONParser, limit
 from jobs.api.security import HasPermission, KeyAuthentication, MemberAuthentication
+from jobs.services import rates
 from jobs.services.keys import Permission
 
 
@@ -36,19 +37,37 @@ class AlwaysJSON(BaseContentNegotiation):
 class View(APIView):
     """One resource. `permissions` names what each of its methods needs; a method without one is refused."""
 
-    permissions: ClassVar[Mapping[str, Permission]] = {}
+    permissions: ClassVar[Mapping[str, Permission | None]] = {}
+    # What caches are told.
+    cached: ClassVar[str] = "no-store"
     # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.
-    authentication_classes = (KeyAuthentication, MemberAuthentication)
-    permission_classes = (HasPermission,)
+    authentication_classes: Any = (KeyAuthentication, MemberAuthentication)
+    permission_classes: Any = (HasPermission,)
     parser_classes = (StrictJSONParser,)
     content_negotiation_class = AlwaysJSON
     throttle_classes = ()
     versioning_class = None
+    # Whether its answers may take seconds: it gets a thread of its own then, and no other caller waits for one.
+    waits: ClassVar[bool] = False
+
+    @classmethod
+    def longest(cls) -> int:
+        """The largest body in bytes."""
+        return limit()
 
     @classmethod
     def as_view(cls, **initkwargs: Any) -> Any:
         """Outside of ATOMIC_REQUESTS: verbs of holders commit by themselves, and the others open what they need."""
         return transaction.non_atomic_requests(super().as_view(**initkwargs))
+
+    def perform_authentication(self, request: Request) -> None:
+        """Who it is, and whether so many requests may come from there; a long poll that is asked again counts once."""
+        super().perform_authentication(request)
+        plain: Any = request._request
+        key: Any = request.auth
+        if key is not None and not hasattr(plain, "jobs_rate"):
+            plain.jobs_rate = rates.nothing_left(key)
+            plain.jobs_rate = rates.spend(key)
 
     def get_exception_handler(self) -> Any:
         """Ours."""
@@ -57,7 +76,10 @@ class View(APIView):
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         """Answers are read fresh, always."""
         done = super().finalize_response(request, response, *args, **kwargs)
-        done["Cache-Control"] = "no-store"
+        done["Cache-Control"] = self.cached if done.status_code < 400 else "no-store"
+        rate = getattr(request._request, "jobs_rate", None)
+        if rate is not None:
+            done["RateLimit-Policy"], done["RateLimit"] = rate.policy, rate.state
         if not self.permissions:
             del done["Allow"]
         return done
@@ -66,6 +88,13 @@ class View(APIView):
     def allowed_methods(self) -> list[str]:
         """For the Allow header: what a permission is named for."""
         return sorted(self.permissions)
+
+
+class Open(View):
+    """A resource for everybody: no key is asked for, and none is looked at."""
+
+    authentication_classes = ()
+    permission_classes = ()
 
 
 class Unknown(View):

@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from jobs import clock, selectors
 from jobs.api import parsing, shapes
 from jobs.api.agents import spelled
+from jobs.api.describing import ref, told, whole
 from jobs.api.errors import Unauthenticated
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
@@ -45,6 +46,9 @@ STANDING_S = 1.0
 _MILLISECONDS = re.compile(r"[0-9]{1,30}")
 
 
+_QUERY = {"timeoutMs": whole(0, MOST_MS, "Longest wait; more is cut", default=DEFAULT_MS)}
+
+
 class Parked(NamedTuple):
     """A wait that its view has left to the loop."""
 
@@ -57,10 +61,12 @@ class Wait(View):
     """`/jobs/{id}/wait`."""
 
     permissions = {"GET": Permission.READ}
+    waits = True
 
+    @told({200: ref("JobInFull")}, query=_QUERY, refuses={404: "job_not_found", 429: "too_many_connections"})
     def get(self, request: Request, name: str) -> Response:
         """The job at its end; as it stands once `timeoutMs` are over (15,000; above 120,000 it is cut)."""
-        seconds = _seconds(parsing.query(request, "timeoutMs").get("timeoutMs"))
+        seconds = _seconds(parsing.query(request, *_QUERY).get("timeoutMs"))
         job = selectors.job(tenant_scope(request), name)
         assignments.look_after(job)
         waited = getattr(request._request, "jobs_waited", None)

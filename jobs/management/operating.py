@@ -45,6 +45,13 @@ def days(text: str) -> float:
     return number
 
 
+def count(text: str) -> int:
+    """A whole number of the command line, 0 to a million."""
+    if not (text.isascii() and text.isdigit() and int(text) <= 10**6):
+        raise argparse.ArgumentTypeError("must be a whole number from 0 to 1000000")
+    return int(text)
+
+
 @contextmanager
 def one_line() -> Iterator[None]:
     """A refusal, and a database that is away, is one line and never a traceback. Raises CommandError."""

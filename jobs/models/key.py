@@ -25,6 +25,11 @@ class Key(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    requests_per_s = models.PositiveIntegerField(null=True, db_comment="Null: as the site says; 0: as many as it likes")
+    request_burst = models.PositiveIntegerField(null=True,
+                                                db_comment="Most requests at once; null: those of two seconds")
+    rate_tokens = models.FloatField(null=True, db_comment="What is in its bucket at rate_at; null: it is full")
+    rate_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True, db_comment="Coarse: within a minute")
 
     class Meta:

@@ -15,7 +15,7 @@ from jobs.services import budgets, editing, words
 from jobs.services.budgets import RateLimited
 from jobs.services.cancellation import answered, check_reason
 from jobs.states import Verb
-from jobs.store import letters, rates
+from jobs.store import letters, requeues
 from jobs.store.letters import Letter
 from jobs.store.moves import Answer, Moved, apply, note
 from jobs.store.sql import joining
@@ -112,7 +112,7 @@ def _refusal(letter: Letter) -> JobsError | None:
 
 def _over_rate(wanted: Sequence[Letter]) -> dict[int, JobsError]:
     """Those beyond what their tenants may requeue for now; the others are counted (C28)."""
-    room = rates.take(Counter(letter.tenant_id for letter in wanted))
+    room = requeues.take(Counter(letter.tenant_id for letter in wanted))
     refused: dict[int, JobsError] = {}
     for letter in wanted:
         left = room.get(letter.tenant_id)

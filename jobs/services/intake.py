@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.db import connections, transaction
 
 from jobs import codecs, failpoints
 from jobs.conf import conf, registry
-from jobs.errors import Conflict, Invalid, KeyReused
+from jobs.errors import Conflict, Invalid, JobsError, KeyReused
 from jobs.routing import UNROUTED
 from jobs.services import ceilings, singletons, words
 from jobs.services.ceilings import QueueSaturated
@@ -23,7 +24,7 @@ from jobs.states import SingletonMode, Verb
 from jobs.store import admission, lookup
 from jobs.store import enqueue as store
 from jobs.store.moves import apply
-from jobs.store.sql import joining
+from jobs.store.sql import ALIAS, durable, joining
 from jobs.store.verbs import Move
 
 BATCH = 1_000
@@ -85,6 +86,59 @@ def enqueue_many(requests: Iterable[Request], *, door: Door = PYTHON) -> list[En
     return answers
 
 
+def enqueue_each(requests: Sequence[Request], *, door: Door = PYTHON,
+                 atomic: bool = False) -> list[Enqueued | JobsError]:
+    """Enqueue each as if it came alone and in order, in one transaction; in its place the refusal of each that is none.
+
+    One that is refused harms no other, unless it is `atomic`: then none is made. What is refused is found by halving
+    what could not be made together, so that a few bad ones cost little. A transaction of its own is begun again after a
+    deadlock.
+    """
+    if connections[ALIAS].in_atomic_block:
+        return _each(requests, door, atomic)
+    return durable(lambda: _each(requests, door, atomic))
+
+
+def _each(requests: Sequence[Request], door: Door, atomic: bool) -> list[Enqueued | JobsError]:
+    answers: dict[int, Enqueued | JobsError] = {}
+    with joining(savepoint=True):
+        for n, request in enumerate(requests):
+            try:
+                _check_words(request)
+            except JobsError as error:
+                answers[n] = error
+        left = [n for n in range(len(requests)) if n not in answers]
+        locked = _lock_ahead([r for n in left if _goes_alone((r := requests[n]).options)])
+        answers |= _divided({n: requests[n] for n in left}, door, locked)
+        if atomic and any(isinstance(answer, JobsError) for answer in answers.values()):
+            transaction.set_rollback(True)
+    return [answers[n] for n in range(len(requests))]
+
+
+def _check_words(request: Request) -> None:
+    """What must be right before anything of the whole batch is locked."""
+    words.check_place(request.options.workspace, request.options.tenant)
+    if request.options.target is not None:
+        words.target(request.options.target)
+    _session(request.options)
+
+
+def _divided(requests: dict[int, Request], door: Door, locked: bool) -> dict[int, Enqueued | JobsError]:
+    if not requests:
+        return {}
+    try:
+        with joining(savepoint=True):
+            made = [one for batch in _batches(requests.values()) for one in _Intake(batch, door, locked).run()]
+            return dict(zip(requests, made, strict=True))
+    except JobsError as error:
+        numbers = list(requests)
+        if len(numbers) == 1:
+            return {numbers[0]: error}
+        half = len(numbers) // 2
+        return {**_divided({n: requests[n] for n in numbers[:half]}, door, locked),
+                **_divided({n: requests[n] for n in numbers[half:]}, door, locked)}
+
+
 def _goes_alone(options: Options) -> bool:
     """Whether it has an effect on other jobs, which the next request of its batch must see."""
     return options.target is not None or _session(options) is not None
@@ -122,7 +176,7 @@ def _lock_ahead(requests: Sequence[Request]) -> bool:
     return True
 
 
-def _batches(requests: Sequence[Request]) -> Iterable[list[Request]]:
+def _batches(requests: Iterable[Request]) -> Iterable[list[Request]]:
     batch: list[Request] = []
     for request in requests:
         if _goes_alone(request.options):

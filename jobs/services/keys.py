@@ -18,6 +18,9 @@ from jobs.models import Key, Tenant, Workspace
 from jobs.selectors import Scope, TenantNotFound
 
 USED_EVERY = timedelta(minutes=1)
+# How long a process believes what it has read: a revoked key is refused within it by every other process too (C25).
+STANDS_S = 0.5
+_MOST_REMEMBERED = 10_000
 _NOBODY = hashlib.sha256(b"nobody").digest()
 
 
@@ -65,10 +68,12 @@ def kind(key: Key) -> Kind:
 
 def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant: Tenant | None = None,
          worker_groups: Sequence[str] | None = None, expires_at: datetime | None = None,
-         kind: Kind | None = None) -> tuple[Key, str]:
+         kind: Kind | None = None, requests_per_s: int | None = None,
+         request_burst: int | None = None) -> tuple[Key, str]:
     """A new key and its only showing, `prefix.secret`; what a planner enqueues is stamped so (B13).
 
-    Raises Invalid unknown_permission, also for what a key of this kind cannot have.
+    Requests a second and at once: null as the site says, 0 a second as many as it likes. Raises Invalid
+    unknown_permission, also for what a key of this kind cannot have.
     """
     known = MAY[kind or Kind.WORKSPACE]
     unknown = sorted(set(permissions) - known)
@@ -79,7 +84,8 @@ def make(workspace: Workspace, name: str, permissions: Sequence[str], *, tenant:
     key = Key.objects.create(
         prefix=secrets.token_hex(6), digest=_digest(secret), name=name, workspace=workspace, tenant=tenant,
         permissions=sorted(set(permissions)), worker_groups=None if worker_groups is None else list(worker_groups),
-        expires_at=expires_at, origin="planner" if kind is Kind.PLANNER else "user")
+        expires_at=expires_at, origin="planner" if kind is Kind.PLANNER else "user",
+        requests_per_s=requests_per_s, request_burst=request_burst)
     return key, f"{key.prefix}.{secret}"
 
 
@@ -100,6 +106,32 @@ def living(key: Key, permission: Permission) -> Key | None:
     alive = Q(expires_at=None) | Q(expires_at__gt=clock.Now())
     found = Key.objects.select_related("workspace", "tenant").filter(alive, pk=key.pk, revoked_at=None).first()
     return found if found is not None and permission in found.permissions else None
+
+
+_remembered: dict[bytes, tuple[float, Key]] = {}
+
+
+def live(text: str) -> Key | None:
+    """As `find`, at most STANDS_S old. The key is everybody's who asks: nothing may be written on it."""
+    name = _digest(text)
+    until, key = _remembered.get(name, (0.0, None))
+    if key is not None and clock.monotonic() < until:
+        return key
+    # Counted from before it was read: what was revoked meanwhile is not believed longer for that.
+    until = clock.monotonic() + STANDS_S
+    key = find(text)
+    if key is None:
+        _remembered.pop(name, None)
+        return None
+    if len(_remembered) >= _MOST_REMEMBERED:
+        forget()
+    _remembered[name] = until, key
+    return key
+
+
+def forget() -> None:
+    """Read every key anew; this process's own revocations do it."""
+    _remembered.clear()
 
 
 def _note_use(key: Key) -> None:
@@ -131,7 +163,16 @@ def revoke(prefix: str) -> Key:
     if key is None:
         raise NotFound(f"There is no key {prefix!r}.", field="prefix", code="key_not_found")
     Key.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=clock.Now())
+    forget()
     return key
+
+
+def limit(prefix: str, *, requests_per_s: int | None, request_burst: int | None) -> Key:
+    """Say how many requests a key may make, as `make` does; at once, by every process within STANDS_S. NotFound."""
+    if not Key.objects.filter(prefix=prefix).update(requests_per_s=requests_per_s, request_burst=request_burst):
+        raise NotFound(f"There is no key {prefix!r}.", field="prefix", code="key_not_found")
+    forget()
+    return Key.objects.get(prefix=prefix)
 
 
 def _digest(secret: str) -> bytes:

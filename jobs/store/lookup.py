@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jobs.store.sql import array, packed, rows, run
 
@@ -168,3 +168,26 @@ def place(slug: str, subject: str | None) -> tuple[int, int, bool, bool, Caps] |
 def caps_of_workspace(workspace_id: int) -> Caps:
     """The same for a tenant that is not there yet."""
     return Caps(*rows(_CAPS_OF_WORKSPACE, [workspace_id])[0])
+
+
+_TENANT = "SELECT id FROM jobs_tenant WHERE workspace_id = %s AND subject"
+
+
+def tenant(workspace_id: int, subject: str | None) -> int | None:
+    """The id of the tenant of this subject (None: the workspace's system tenant), if there is one."""
+    named = [] if subject is None else [subject]
+    found = rows(f"{_TENANT} {'= %s' if named else 'IS NULL'}", [workspace_id, *named])
+    return int(found[0][0]) if found else None
+
+
+def listed(columns: Sequence[str], hidden_group: str, workspace_id: int, subject: str | None,
+           ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    """These columns of a tenant's jobs, then its subject, the target's key and generation, and the moment."""
+    said = ", ".join(f"job.{column}" for column in columns)
+    return rows(
+        f"SELECT {said}, tenant.subject, target.key, target.generation, jobs_now()"
+        f" FROM unnest({array('uuid')}) u(id) JOIN jobs_job job ON job.id = u.id"
+        " JOIN jobs_tenant tenant ON tenant.id = job.tenant_id"
+        " LEFT JOIN jobs_target target ON target.id = job.target_id"
+        " WHERE tenant.workspace_id = %s AND tenant.subject IS NOT DISTINCT FROM %s AND job.worker_group <> %s",
+        [packed(ids), workspace_id, subject, hidden_group])

@@ -1,45 +1,20 @@
-"""How often tenants may requeue: exact windows, counted under a lock of their own, after the jobs (C28)."""
+"""The bucket of tokens in a key's row, in one statement: fill it up by the time that passed, take what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from jobs.store.sql import rows
 
-from jobs.store.sql import array, packed, rows, run
-
-WINDOW_S = 60
-# A tenant's own word, else its workspace's; tenants without a rate are not told of, and cost no row.
-_RATES = f"""SELECT tenant.id, coalesce(own.requeue_rate, site.requeue_rate),
-        coalesce(own.requeue_window_s, site.requeue_window_s, {WINDOW_S})
-    FROM jobs_tenant tenant LEFT JOIN jobs_limits own ON own.tenant_id = tenant.id
-    LEFT JOIN jobs_limits site ON site.workspace_id = tenant.workspace_id AND site.tenant_id IS NULL
-    WHERE tenant.id = ANY({array('bigint')}) AND coalesce(own.requeue_rate, site.requeue_rate) IS NOT NULL
-    ORDER BY tenant.id"""
-# Locks the window until the commit; one that is over begins anew.
-_WINDOW = """INSERT INTO jobs_requeue_window AS w (tenant_id, began_at, spent) VALUES (%s, jobs_now(), 0)
-    ON CONFLICT (tenant_id) DO UPDATE SET
-        spent = CASE WHEN w.began_at <= jobs_now() - %s * interval '1 second' THEN 0 ELSE w.spent END,
-        began_at = CASE WHEN w.began_at <= jobs_now() - %s * interval '1 second' THEN jobs_now() ELSE w.began_at END
-    RETURNING w.spent, greatest(0, extract(epoch FROM w.began_at + %s * interval '1 second' - jobs_now()))::float8"""
-_SPEND = "UPDATE jobs_requeue_window SET spent = spent + %s WHERE tenant_id = %s"
+# A clock that was put back fills nothing and moves the mark with it; one that jumped ahead fills it once.
+_TAKE = """WITH bucket AS MATERIALIZED (
+        SELECT id, LEAST(%s::float8, COALESCE(rate_tokens + %s::float8 * GREATEST(0, extract(epoch FROM
+            jobs_now() - rate_at))::float8, %s::float8)) AS tokens FROM jobs_key WHERE id = %s FOR NO KEY UPDATE),
+    taken AS (SELECT id, tokens, CASE WHEN tokens < 1 THEN 0 ELSE LEAST(floor(tokens), %s::float8) END AS got
+        FROM bucket)
+    UPDATE jobs_key SET rate_tokens = taken.tokens - taken.got, rate_at = jobs_now() FROM taken
+    WHERE jobs_key.id = taken.id RETURNING taken.got, taken.tokens - taken.got"""
 
 
-class Room(NamedTuple):
-    """How many of those that were wanted may go, and in how many seconds there is room again."""
-
-    granted: int
-    retry_after_s: float
-
-
-def take(wanted: Mapping[int, int]) -> dict[int, Room]:
-    """Count so many requeues of each tenant, as far as there is room; those that have no rate are left out."""
-    if not wanted:
-        return {}
-    room = {}
-    for tenant_id, rate, window_s in rows(_RATES, [packed(sorted(wanted))]):
-        spent, wait = rows(_WINDOW, [tenant_id, window_s, window_s, window_s])[0]
-        granted = max(0, min(wanted[tenant_id], rate - spent))
-        if granted:
-            run(_SPEND, [granted, tenant_id])
-        room[tenant_id] = Room(granted, round(float(wait), 3))
-    return room
+def take(key_id: int, per_s: float, burst: int, most: float) -> tuple[float, float]:
+    """Up to so many tokens of a key, in whole ones, and what is left; none of a key that is gone."""
+    found = rows(_TAKE, [burst, per_s, burst, key_id, most])
+    return (float(found[0][0]), float(found[0][1])) if found else (0.0, 0.0)

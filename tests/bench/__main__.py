@@ -178,9 +178,19 @@ def bench_claim(args: argparse.Namespace) -> None:
         say("claim", args, **figures)
 
 
+def bench_http(args: argparse.Namespace) -> None:
+    """Requests to one web process: a probe, a read, an enqueue, a batch of them."""
+    from tests.bench.http import measure
+
+    surround(args)
+    for figures in measure(args.n, args.clients, args.batch or 1_000, args.only):
+        say("http", args, **figures, **percentiles(figures.pop("waits")))
+
+
 BENCHES: dict[str, tuple[Callable[[argparse.Namespace], None], int]] = {
     "enqueue": (bench_enqueue, 2_000), "bulk": (bench_bulk, 20_000), "drain": (bench_drain, 20_000),
     "latency": (bench_latency, 50), "claim": (bench_claim, 100),
+    "http": (bench_http, 1_000),
 }
 
 
@@ -197,8 +207,9 @@ def main() -> None:
     parser.add_argument("--finished", type=int, default=0, help="ended jobs that lie around")
     parser.add_argument("--scheduled", type=int, default=0, help="jobs of tomorrow that lie around")
     parser.add_argument("--tenants", type=int, default=0, help="tenants with one job each that lie around")
+    parser.add_argument("--clients", type=int, default=8, help="http: connections that are kept")
     parser.add_argument("--scale", type=float, default=1.0, help="claim: size of the noises")
-    parser.add_argument("--only", default=None, help="claim: comma-separated noises")
+    parser.add_argument("--only", default=None, help="claim: comma-separated noises; http: kinds of requests")
     args = parser.parse_args()
     bench, n = BENCHES[args.bench]
     args.n = args.n or n

@@ -12,6 +12,7 @@ from django.test import Client
 from jobs.models import Job, Key
 from jobs.services import keys, tenancy
 from tests import database as db
+from tests.edges import documented
 
 ALL = tuple(p.value for p in keys.Permission)
 TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
@@ -41,8 +42,10 @@ class Caller:
         # Always the same, so that answers can be compared whole.
         told = {"Authorization": f"Bearer {self.secret}", "X-Request-ID": "test",
                 **{k.replace("_", "-"): v for k, v in headers.items()}}
-        return self.client.generic(method, f"/api/v1{path}", data, content_type=content_type,
-                                   headers={k: v for k, v in told.items() if v})
+        answer = self.client.generic(method, f"/api/v1{path}", data, content_type=content_type,
+                                     headers={k: v for k, v in told.items() if v})
+        documented.check(method, answer)
+        return answer
 
     def get(self, path: str, **headers: str) -> HttpResponse:
         return self.send("GET", path, **headers)

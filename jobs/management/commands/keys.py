@@ -8,9 +8,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from jobs import clock
-from jobs.management.operating import days, one_line
+from jobs.management.operating import count, days, one_line
 from jobs.models import Key
-from jobs.services import keys, tenancy
+from jobs.services import keys, rates, tenancy
 from jobs.services.keys import Kind, Permission
 
 
@@ -32,6 +32,10 @@ class Command(BaseCommand):
         create.add_argument("--tenant", help="the key sees this tenant only; it is made if it is new")
         create.add_argument("--groups", help="worker groups it may claim from, with commas; default: any")
         create.add_argument("--expires-days", type=days, help="days until it ends; default: never")
+        _add_rate(create)
+        limit = verbs.add_parser("limit", help="say how many requests a key may make; neither option: as the site says")
+        limit.add_argument("prefix", help="the part before the dot")
+        _add_rate(limit)
         listing = verbs.add_parser("list", help="every key, without secrets")
         listing.add_argument("--workspace", help="slug; default: all")
         revoke = verbs.add_parser("revoke", help="end a key at once")
@@ -52,9 +56,15 @@ class Command(BaseCommand):
         usual = [Permission.CLAIM] if kind is Kind.RUNNER else [Permission.ENQUEUE, Permission.READ, Permission.CONTROL]
         permissions = said["permissions"] or usual
         _, secret = keys.make(workspace, said["name"][:200], permissions, tenant=tenant, worker_groups=groups,
-                              expires_at=until, kind=kind)
+                              expires_at=until, kind=kind, requests_per_s=said["requests_per_s"],
+                              request_burst=said["burst"])
         self.stderr.write("This is shown once; keep it:")
         self.stdout.write(secret)
+
+    def limit(self, said: dict[str, Any]) -> None:
+        """Limit a key's requests."""
+        key = keys.limit(said["prefix"], requests_per_s=said["requests_per_s"], request_burst=said["burst"])
+        self.stdout.write(f"{key.prefix} ({key.name}): {_rate(key)}.")
 
     def list(self, said: dict[str, Any]) -> None:
         """A line a key."""
@@ -64,12 +74,23 @@ class Command(BaseCommand):
         now = clock.now()
         for key in found:
             self.stdout.write("  ".join((key.prefix, _state(key, now), key.workspace.slug, _tenant(key), keys.kind(key),
-                                         ",".join(key.permissions), _groups(key), key.name)))
+                                         ",".join(key.permissions), _groups(key), _rate(key), key.name)))
 
     def revoke(self, said: dict[str, Any]) -> None:
         """End a key."""
         key = keys.revoke(said["prefix"])
         self.stdout.write(f"{key.prefix} ({key.name}) is revoked.")
+
+
+def _add_rate(parser: Any) -> None:
+    parser.add_argument("--requests-per-s", type=count, help="requests a second; 0: as many as it likes; default: the "
+                                                             "site's KEY_REQUESTS_PER_S")
+    parser.add_argument("--burst", type=count, help="requests at once; default: those of two seconds")
+
+
+def _rate(key: Key) -> str:
+    limit = rates.limit_of(key)
+    return "any rate" if limit is None else f"{limit[0]:g} requests/s, {limit[1]} at once"
 
 
 def _state(key: Key, now: Any) -> str:
