@@ -17,7 +17,7 @@ from jobs.models import Artifact, Attempt, AttemptLog, Job, Receipt
 from jobs.models import Command as CommandRow
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page
-from jobs.services import runners, stages
+from jobs.services import runners, stages, standing
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
 from jobs.services.commands import Command
@@ -55,8 +55,8 @@ def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
     said = [
         {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
         for e in stages.entries(row)]
-    told = {**summary(row), "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input,
-            "stages": said}
+    told = {**summary(row), **standing.as_json(standing.of(row)),
+            "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input, "stages": said}
     return {**told, "input": parsed(row.input)} if with_input else told
 
 

@@ -19,7 +19,7 @@ from jobs.meters import Pair
 from jobs.models import Key, Worker
 from jobs.routing import UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
-from jobs.services.explain import RUNNER_LIVE_FOR
+from jobs.services.blockers.serving import RUNNER_LIVE_FOR
 from jobs.services.keys import Permission
 from jobs.services.letters import Grown, grown
 from jobs.services.traffic import MINUTES
