@@ -69,9 +69,9 @@ _AHEAD = f"""SELECT own.n, least({CAP}, own.before + (SELECT count(*) FROM (SELE
         SELECT DISTINCT line.tenant_id, line.worker_group, line.queue FROM (
             SELECT x.tenant_id, x.worker_group, x.queue FROM jobs_claim_line x
             WHERE x.worker_group = own.worker_group AND x.queue = own.queue AND x.parked IS NULL
-            ORDER BY x.tenant_id LIMIT {CAP}) line) me
+                AND x.tenant_id <> own.tenant_id ORDER BY x.tenant_id LIMIT {CAP}) line) me
     CROSS JOIN LATERAL (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
-        AND me.tenant_id <> own.tenant_id {_IN_ORDER} LIMIT own.before + 1) turns LIMIT {CAP}) x))
+        {_IN_ORDER} LIMIT own.before + 1) turns LIMIT {CAP}) x))
     FROM unnest({array('text')}, {array('text')}, {array('bigint')}, {array('bigint')})
         WITH ORDINALITY own(worker_group, queue, tenant_id, before, n)"""
 
