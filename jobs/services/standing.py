@@ -23,8 +23,8 @@ log = logging.getLogger("jobs.standing")
 PATIENCE_MS = 250
 # The pace is that of so many minutes, or of as many as anything began in.
 PACE_MINUTES = 5
-# A minute has just begun, and nothing is flushed yet: no pace is told from less than this.
-LEAST_S = 2.0
+# Fewer claims, or a shorter while, are no pace.
+LEAST, LEAST_S = 5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _eta_s(job: Job, ahead: int) -> float | None:
     if mine.exclude(parked=None).exists():
         return None
     claimed, seconds = traffic.pace(job.worker_group, job.queue, PACE_MINUTES)
-    if not claimed or seconds < LEAST_S:
+    if claimed < LEAST or seconds < LEAST_S:
         return None
     return (ahead + 1) * seconds / claimed
 

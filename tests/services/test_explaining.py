@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from jobs import clock
+from jobs import RetryPolicy, clock
 from jobs.conf import registry
 from jobs.models import ClaimLine, Key, Leader, Owner, Worker
 from jobs.outcomes import Interrupted
@@ -243,7 +243,7 @@ def site(owned_site: None, driver: Driver) -> Iterator[Driver]:
 @pytest.mark.parametrize("code", REASONS)
 def test_each_reason_is_told_first_while_claims_refuse_the_job_and_no_more_when_it_is_gone(site: Driver,
                                                                                          code: str) -> None:
-    """DESIGN 7.1, case-F04: right for every planted reason, with its numbers; then the job is claimed."""
+    """DESIGN 7.1: right for every planted reason, with its numbers; then the job is claimed."""
     planted = REASONS[code](site)
     found = reasons(planted.job_id)
     assert found[0].code == code, [one.code for one in found]
@@ -252,6 +252,18 @@ def test_each_reason_is_told_first_while_claims_refuse_the_job_and_no_more_when_
     planted.remove()
     assert reasons(planted.job_id)[0].code != code or code == "unknown_agent"
     assert planted.job_id in {job.id for job in site.claim(10, planted.taken_by)}
+
+
+def test_a_job_that_waits_for_a_far_retry_holds_no_place_in_its_group(site: Driver) -> None:
+    """case-F04: with room for one, what is in backoff for an hour lets the next one run at once."""
+    limit(exclusive_group_max=1)
+    first = site.enqueue(exclusive_group="g", retry=RetryPolicy(base_delay_s=3_600, max_delay_s=3_600))
+    second = site.enqueue(exclusive_group="g")
+    assert codes(second) == ["exclusive_group_full"]
+    site.fail(site.claim_one())
+    assert codes(first)[0] == "waiting_for_retry"
+    assert codes(second) == ["claimable_now"]
+    assert site.claim_one().id == second
 
 
 def test_where_nothing_is_in_the_way_the_next_claim_takes_it_and_the_second_waits_for_its_turn(site: Driver) -> None:

@@ -65,8 +65,8 @@ def tenant(asked: Asked) -> Iterator[Blocker]:
     running = holding(admission.tenant_key(job.tenant_id)) if most is not None else Holding(0, [])
     if most is not None and running.used >= most:
         ids = running.ids(asked)
-        yield Blocker("tenant_at_cap", f"Its tenant runs {running.used} of at most {most} jobs at once:"
-                      f" {before_it(ids)}.", {"most": most, "used": running.used, "holders": ids})
+        yield Blocker("tenant_at_cap", f"Its tenant runs {running.used} of at most {most} jobs at once; in its"
+                      f" slots: {before_it(ids)}.", {"most": most, "used": running.used, "holders": ids})
     elif parked == "cap":
         yield Blocker("line_parked", "Its tenant has room again; it is about to have its turns back.",
                       {"used": running.used, "most": most}, "repair")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jobs.models import ClaimLine
 from jobs.services import standing
-from jobs.services.blockers.asking import MOMENT, Asked, Blocker
+from jobs.services.blockers.asking import Asked, Blocker
 from jobs.services.telling import span
 from jobs.states import State
 
@@ -40,7 +40,6 @@ def turn(asked: Asked, *, blocked: bool) -> Iterator[Blocker]:
             yield Blocker("claimable_now", "It is claimable now: the next claim takes it.", facts)
         return
     when = ""
-    if stands.eta_s is not None and stands.starts_at is not None and not blocked:
-        when = (f" At the pace of the last minutes it begins in about {span(stands.eta_s)}, at"
-                f" {stands.starts_at:{MOMENT}}.")
+    if stands.eta_s is not None and not blocked:
+        when = f" At the pace of the last minutes it begins in about {span(stands.eta_s)}."
     yield Blocker("waiting_for_turn", f"It waits for its turn. {stands.said}.{when}", facts)
