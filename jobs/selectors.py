@@ -25,6 +25,7 @@ from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Rec
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
 from jobs.store import lookup, position
+from jobs.store.position import Position as Position
 from jobs.store.sql import ALIAS, run, sqlstate
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -403,9 +404,9 @@ def seen(job_ids: Collection[str]) -> dict[str, Seen]:
     return {str(row[0]): Seen(str(row[0]), *row[1:]) for row in found}
 
 
-def positions(job_ids: Collection[str]) -> dict[str, int | None]:
-    """The place of each of these jobs in its own tenant's queue, 1 = next; None behind `position.CAP` or more (C8).
+def positions(job_ids: Collection[str], patience_ms: int = 0) -> dict[str, Position]:
+    """Where each of these jobs stands, in its own tenant's queue and in the pool (C6, C8).
 
-    Only queued jobs that could be claimed have one.
+    Only queued jobs that could be claimed have a position.
     """
-    return {place.id: place.before + 1 if place.before < position.CAP else None for place in position.places(job_ids)}
+    return position.positions(job_ids, patience_ms)

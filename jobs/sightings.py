@@ -22,8 +22,7 @@ from jobs.models import Artifact, Attempt, AttemptCap, AttemptLog, Command, Dead
 from jobs.routing import SYSTEM
 from jobs.selectors import QUERY_CANCELED, TooSlow, limit
 from jobs.states import HELD, State
-from jobs.store import admission, position
-from jobs.store.position import Position
+from jobs.store import admission
 from jobs.store.sql import ALIAS, run, sqlstate
 
 T = TypeVar("T")
@@ -294,18 +293,6 @@ def letters(of: Job, limit: int) -> list[DeadLetter]:
 def commands(of: Job, limit: int) -> list[Command]:
     """The latest commands to a job, newest first."""
     return list(Command.objects.filter(job_id=of.pk).order_by("-created_at")[:limit])
-
-
-def stands(of: Job) -> Position | None:
-    """Where a claimable job stands in its tenant's queue and in the pool; None for any other, and when it takes long.
-
-    C5, C6.
-    """
-    try:
-        with _impatient():
-            return position.of(str(of.pk), PATIENCE_MS)
-    except TooSlow:
-        return None
 
 
 class Members(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 
 from jobs import clock
 from jobs.admin import finding, patience, showing
@@ -27,7 +28,7 @@ from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Receipt
 from jobs.models.permissions import Permission
 from jobs.money import shown
-from jobs.services import cancellation, erasure, explain, stages
+from jobs.services import blockers, cancellation, erasure, stages, telling
 from jobs.states import HELD, State
 
 RECEIPTS = 100
@@ -203,13 +204,13 @@ class JobAdmin(AnsweringAdmin):
 
     @admin.display(description="why not running")
     def why(self, job: Job) -> str:
-        """The first reason for which it waits."""
+        """Every reason for which it does not run, the first one first (DESIGN 7.1)."""
         try:
             with patience.within(patience.SECTION_MS):
-                reason = explain.blocker(job, job.now)  # type: ignore[attr-defined]
+                found = blockers.all_of(blockers.Asked(job, job.now))  # type: ignore[attr-defined]
         except patience.OutOfPatience:
             return "The database takes too long to say."
-        return reason.said if reason else showing.NOTHING
+        return format_html_join("", "<p>{} <code>{}</code></p>", ((one.said, one.code) for one in found))
 
     @admin.display(description="progress")
     def shown_progress(self, job: Job) -> str:
@@ -290,7 +291,7 @@ def _history(job: Job) -> dict[str, Any]:
 
 
 def _told(receipt: Receipt, numbers: dict[str, int]) -> str:
-    tell: Callable[[str, Any, dict[str, int]], str] = explain.tell
+    tell: Callable[[str, Any, dict[str, int]], str] = telling.tell
     return tell(receipt.kind, json.loads(receipt.body), numbers)
 
 

@@ -11,7 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.redaction import whole
-from jobs.services.explain import span
+from jobs.services.telling import span
 
 NOTHING = "\N{EN DASH}"
 PAYLOAD_LIMIT = 64 * 1024

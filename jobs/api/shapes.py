@@ -18,7 +18,7 @@ from jobs.models import Command as CommandRow
 from jobs.money import shown
 from jobs.outcomes import final_status, result_status
 from jobs.selectors import Page, Whose
-from jobs.services import operations, runners, stages
+from jobs.services import operations, runners, stages, standing
 from jobs.services.assignments import Moved
 from jobs.services.beats import Extended
 from jobs.services.commands import Command
@@ -57,8 +57,9 @@ def job(row: Job, *, with_input: bool = False) -> dict[str, Any]:
     said = [
         {"stage": e.stage, "label": labels.get(e.stage), "event": e.event, "attempt": e.attempt, "at": jsonable(e.at)}
         for e in stages.entries(row)]
-    told = {**summary(row), "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input,
-            "stages": said, "dead_letter": letter_in(row)}
+    told = {**summary(row), **standing.as_json(standing.of(row)),
+            "result_envelope": envelope(row, with_payloads=with_input), "redacted": not row.input, "stages": said,
+            "dead_letter": letter_in(row)}
     return {**told, "input": parsed(row.input)} if with_input else told
 
 

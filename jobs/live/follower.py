@@ -10,7 +10,7 @@ from typing import Any
 from jobs import clock
 from jobs.errors import JobNotFound, JobsError
 from jobs.live.access import Grant
-from jobs.selectors import Seen
+from jobs.selectors import Position, Seen
 
 Frame = dict[str, Any]
 # Without coalescing a burst drowns whoever is many; above so many jobs a reader reads everything anew anyway.
@@ -39,7 +39,7 @@ class Follower:
         self._rereads = clock.Every(REREAD_S, REREAD_S)
         self._answers: deque[Frame] = deque()
         self._states: dict[str, Frame] = {}
-        self._places: dict[str, int | None] = {}
+        self._places: dict[str, Position] = {}
         self._moved: dict[str, Frame] = {}
         self._invalid: dict[str, int] = {}
         self._resync = False
@@ -80,11 +80,13 @@ class Follower:
         else:
             self.answer({**refusal(JobNotFound()), "job": job_id})
 
-    def placed(self, job_id: str, position: int | None) -> None:
-        """A watched job's place in its queue, told when it is another (C8)."""
-        if self._places.get(job_id, 0) != position:
-            self._places[job_id] = position
-            self._states[job_id] = {"type": "status", "job": job_id, "position": position}
+    def placed(self, job_id: str, stands: Position) -> None:
+        """Where a watched job stands in its queue and in the pool, told when it is another (C8)."""
+        if self._places.get(job_id) != stands:
+            self._places[job_id] = stands
+            self._states[job_id] = {
+                "type": "status", "job": job_id, "position": None if stands.own_capped else stands.own,
+                "jobs_ahead": stands.ahead, "jobs_ahead_capped": stands.ahead_capped}
             self._some.set()
 
     def invalidate(self, job_id: str, number: int) -> None:

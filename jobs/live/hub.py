@@ -12,6 +12,8 @@ import re
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
+from django.db import OperationalError
+
 from jobs import clock, selectors
 from jobs.conf import conf
 from jobs.live import access, bridge
@@ -221,10 +223,16 @@ class Hub:
         for id_ in turn:
             del self._queued[id_]
             self._queued[id_] = None
-        for id_, position in (await access.asked(selectors.positions, turn)).items():
+        try:
+            found = await access.asked(selectors.positions, turn)
+        except OperationalError as error:
+            # Where a job stands is told when it can be found out; it is nothing that anybody could have missed.
+            log.debug("positions could not be looked up for now: %s", error)
+            return
+        for id_, stands in found.items():
             for follower in watched[id_]:
                 if id_ in follower.jobs:
-                    follower.placed(id_, position)
+                    follower.placed(id_, stands)
 
     async def _check(self) -> None:
         grants = {follower.grant for follower in self.followers if follower.grant is not None}

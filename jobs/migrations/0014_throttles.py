@@ -17,7 +17,7 @@ BACK = [
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0013_budgets")]
     operations = [
         migrations.CreateModel(
             name="Throttle",

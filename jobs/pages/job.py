@@ -18,8 +18,11 @@ from jobs.pages import callbacks, payload
 from jobs.pages.access import Page
 from jobs.pages.acting import possible
 from jobs.pages.drawing import Drawing, drawing
+from jobs.selectors import TooSlow
 from jobs.services import explain, stages
+from jobs.services.blockers import Asked
 from jobs.services.timeline import Timeline, timeline
+from jobs.states import HELD
 
 ATTEMPTS, LOGS = 50, 5
 LOG_SHOWN = 16 * 1024
@@ -54,7 +57,7 @@ class Job(Page):
         return {
             "job": job, "history": history, "drawing": picture(job, history),
             "actions": possible(user, job, any(letter.resolved_at is None for letter in letters)),
-            "reason": explain.blocker(job, now), "stands": sightings.stands(job), "members": sightings.members(job),
+            **reasons(job, now), "members": sightings.members(job),
             "attempts": held(attempts, now), "attempts_left_out": max(0, job.claims - len(attempts)),
             "letters": letters, **callbacks.shown(job),
             "answered": [letter for letter in letters if letter.resolved_at is not None],
@@ -63,6 +66,20 @@ class Job(Page):
             "policy": policy(job), "counters": counters(job),
             "due_later": job.state == "queued" and job.available_at > now,
             "current": job.target is None or job.target.generation == job.generation}
+
+
+def reasons(job: Row, now: datetime) -> dict[str, Any]:
+    """Why a job that waits does not run, the first reason first, and where it stands (DESIGN 7.1, C5, C6)."""
+    if job.ended or job.state in HELD:
+        return {}
+    asked = Asked(job, now)
+    try:
+        found = explain.reasons(asked)
+    except TooSlow:
+        return {"reason_too_slow": True}
+    # Its place is told below them all.
+    others = [one for one in found[1:] if one.code != "waiting_for_turn"]
+    return {"reason": found[0], "others": others, "stands": asked.stands}
 
 
 def _number(said: str) -> int | None:

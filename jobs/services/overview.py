@@ -20,7 +20,7 @@ from jobs.models import Key, Throttle, Worker
 from jobs.routing import UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
 from jobs.services import throttles
-from jobs.services.explain import RUNNER_LIVE_FOR
+from jobs.services.blockers.serving import RUNNER_LIVE_FOR
 from jobs.services.keys import Permission
 from jobs.services.letters import Grown, grown
 from jobs.services.traffic import MINUTES

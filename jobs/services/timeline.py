@@ -14,8 +14,8 @@ from jobs import clock
 from jobs.models import Attempt, Job, Receipt, Worker
 from jobs.receipts import ZERO, BrokenHistory, check_chain
 from jobs.receipts import Receipt as Fact
-from jobs.services import explain, verifying
-from jobs.services.explain import Step
+from jobs.services import explain, telling, verifying
+from jobs.services.telling import Step
 
 FIRST, LAST, MORE = 50, 200, 200
 
@@ -114,13 +114,13 @@ def _check(job: Job, rows: list[Receipt], prev: bytes, first: int, last: int) ->
 
 
 def _told(job: Job, rows: list[Receipt]) -> list[Step]:
-    bodies = [explain.facts(row.body) for row in rows]
+    bodies = [telling.facts(row.body) for row in rows]
     named = {body["attempt"] for body in bodies if isinstance(body.get("attempt"), str)}
     numbers = {str(pk): number for pk, number in
                Attempt.objects.filter(job_id=job.pk, pk__in=_ids(named)).values_list("pk", "number")}
     workers = _workers(bodies)
     # Who did it is said beside the sentence, a worker by its name.
-    told = [explain.step(row, {**body, "by": None}, numbers) for row, body in zip(rows, bodies, strict=True)]
+    told = [telling.step(row, {**body, "by": None}, numbers) for row, body in zip(rows, bodies, strict=True)]
     return [replace(step, by=workers.get(by, by)) for step, by in zip(told, map(_by, bodies), strict=True)]
 
 

@@ -6,7 +6,7 @@ nothing and promises nothing: turns go on while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,7 +18,11 @@ CAP = 1_000
 
 
 class Position(NamedTuple):
-    """`own` is the place in the tenant's own queue, 1 = next; `ahead` counts the whole pool, at the most."""
+    """`own` is the place in the tenant's own queue, 1 = next; `ahead` counts the whole pool, at the most.
+
+    One claimer that gives each tenant its turn takes no more than `ahead` before it, and no less than that without one
+    job of every other tenant: where its cursor stands, nobody else knows.
+    """
 
     own: int
     ahead: int
@@ -61,12 +65,15 @@ _OWN = f"""SELECT me.id::text, me.worker_group, me.queue, me.tenant_id,
     FROM (SELECT id, worker_group, queue, tenant_id, priority, available_at, state, gate FROM jobs_job
         WHERE id = ANY({array('uuid')}) OFFSET 0) me WHERE me.state = 'queued' AND me.gate IS NULL"""
 # Every tenant in the rotation has as many turns before a tenant's n-th job as that has itself: n at the most.
-_OTHERS = f"""SELECT count(*) FROM (SELECT 1 FROM (
+_AHEAD = f"""SELECT own.n, least({CAP}, own.before + (SELECT count(*) FROM (SELECT 1 FROM (
         SELECT DISTINCT line.tenant_id, line.worker_group, line.queue FROM (
             SELECT x.tenant_id, x.worker_group, x.queue FROM jobs_claim_line x
-            WHERE x.worker_group = %s AND x.queue = %s AND x.parked IS NULL ORDER BY x.tenant_id LIMIT {CAP}) line) me
+            WHERE x.worker_group = own.worker_group AND x.queue = own.queue AND x.parked IS NULL
+                AND x.tenant_id <> own.tenant_id ORDER BY x.tenant_id LIMIT {CAP}) line) me
     CROSS JOIN LATERAL (SELECT 1 FROM jobs_job job WHERE {_MINE.format(tenant='me.tenant_id')}
-        AND me.tenant_id <> %s {_IN_ORDER} LIMIT %s) turns LIMIT {CAP}) x"""
+        {_IN_ORDER} LIMIT own.before + 1) turns LIMIT {CAP}) x))
+    FROM unnest({array('text')}, {array('text')}, {array('bigint')}, {array('bigint')})
+        WITH ORDINALITY own(worker_group, queue, tenant_id, before, n)"""
 
 
 def places(job_ids: Collection[str]) -> list[Place]:
@@ -80,15 +87,26 @@ def of(job_id: str, patience_ms: int = 0) -> Position | None:
 
     No statement takes longer than the patience, unless in a caller's transaction, whose patience it is; 0 is for ever.
     """
+    return positions([job_id], patience_ms).get(job_id)
+
+
+def positions(job_ids: Collection[str], patience_ms: int = 0) -> dict[str, Position]:
+    """The positions of those that are claimable, by id, in two looks for all of them; patience as above."""
     with _unsorted(patience_ms):
-        for place in _places([job_id]):
-            others = rows(_OTHERS, [place.worker_group, place.queue, place.tenant_id, place.before + 1])[0][0]
-            return Position(place.before + 1, min(place.before + others, CAP))
-    return None
+        found = _places(job_ids)
+        ahead = _ahead([place for place in found if place.before < CAP])
+    return {place.id: Position(place.before + 1, ahead.get(place.id, CAP)) for place in found}
 
 
 def _places(job_ids: Collection[str]) -> list[Place]:
     return [Place._make(row) for row in rows(_OWN, [packed(job_ids)])]
+
+
+def _ahead(found: Sequence[Place]) -> dict[str, int]:
+    if not found:
+        return {}
+    columns = ([getattr(place, name) for place in found] for name in ("worker_group", "queue", "tenant_id", "before"))
+    return {found[n - 1].id: count for n, count in rows(_AHEAD, [packed(column) for column in columns])}
 
 
 @contextmanager

@@ -60,6 +60,12 @@ _SETTLED = "completed + erred + released + interrupted + stopped"
 _MINUTES = f"""SELECT minute, worker_group, queue, enqueued, claimed, completed, erred, lapsed, {_SETTLED}, waits, runs
     FROM jobs_traffic WHERE minute > date_trunc('minute', jobs_now()) - %s::int * interval '1 min'
         AND minute <= jobs_now() ORDER BY minute"""
+# Minute by minute through the key: by a range it would read what all other pairs did.
+_PACE = """SELECT coalesce(sum(t.claimed), 0)::bigint,
+        coalesce(extract(epoch FROM jobs_now() - min(t.minute)), 0)::float8
+    FROM generate_series(0, %s::int) back CROSS JOIN LATERAL (SELECT x.minute, x.claimed FROM jobs_traffic x
+        WHERE x.minute = date_trunc('minute', jobs_now()) - back * interval '1 min'
+            AND x.worker_group = %s AND x.queue = %s AND x.claimed > 0) t"""
 _LETTERS = """SELECT coalesce(sum(letters_opened), 0)::bigint, coalesce(sum(letters_answered), 0)::bigint
     FROM jobs_traffic WHERE minute > jobs_now() - interval '1 day' AND minute <= jobs_now()"""
 _FORGET = """DELETE FROM jobs_traffic WHERE (minute, worker_group, queue) IN (SELECT minute, worker_group, queue
@@ -69,6 +75,12 @@ _FORGET = """DELETE FROM jobs_traffic WHERE (minute, worker_group, queue) IN (SE
 def minutes(count: int) -> list[Minute]:
     """The last so many minutes, the present one included, as far as anything happened in them."""
     return [Minute._make(row) for row in rows(_MINUTES, [count])]
+
+
+def pace(worker_group: str, queue: str, minutes_back: int) -> tuple[int, float]:
+    """How many jobs of a pair were claimed since the first minute with a claim, of so many; and seconds since then."""
+    claimed, seconds = rows(_PACE, [minutes_back, worker_group, queue])[0]
+    return int(claimed), float(seconds)
 
 
 def letters() -> tuple[int, int]:

@@ -187,10 +187,19 @@ def bench_http(args: argparse.Namespace) -> None:
         say("http", args, **figures, **percentiles(figures.pop("waits")))
 
 
+def bench_turns(args: argparse.Namespace) -> None:
+    """Shares of starts against the ideal, and what a single job waits behind another tenant's backlog (C4)."""
+    from tests.bench.turns import measure
+
+    for figures in measure(args.n, args.backlog or 100_000):
+        say("turns", args, **figures)
+
+
 BENCHES: dict[str, tuple[Callable[[argparse.Namespace], None], int]] = {
     "enqueue": (bench_enqueue, 2_000), "bulk": (bench_bulk, 20_000), "drain": (bench_drain, 20_000),
     "latency": (bench_latency, 50), "claim": (bench_claim, 100),
     "http": (bench_http, 1_000),
+    "turns": (bench_turns, 1_000),
 }
 
 

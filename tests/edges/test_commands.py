@@ -188,7 +188,8 @@ def test_the_first_reason_why_a_job_waits_is_told(driver):
     serve(queues=("chat",))
     assert reason(job_id) == "no_worker_knows_type"
     able = serve()
-    assert reason(job_id) == "waiting_for_turn"
+    assert reason(job_id) == "claimable_now"
+    assert reason(driver.enqueue()) == "waiting_for_turn"
     Worker.objects.filter(pk=able.pk).update(seen_at=clock.now() - timedelta(seconds=61))
     assert reason(job_id) == "no_worker_knows_type"
     workers.stopped(worker.pk)
@@ -207,7 +208,7 @@ def test_a_full_tenant_and_a_full_group_are_named(driver):
     workspace = tenancy.workspace()
     Limits.objects.create(workspace=workspace, tenant_concurrency=1, exclusive_group_max=1)
     first, second, other = driver.enqueue(exclusive_group="g"), driver.enqueue(exclusive_group="g"), driver.enqueue()
-    assert reason(first) == "waiting_for_turn"
+    assert reason(first) == "claimable_now"
     assert reason(second) == "exclusive_group_full"
     assert first in say("explain", second)
     driver.claim(1)

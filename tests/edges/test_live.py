@@ -144,7 +144,8 @@ def test_a_queued_job_that_is_watched_tells_its_place_whenever_that_moves(wires,
     """C8: looked at once a second, told when it is another."""
     first, second = driver.enqueue(), driver.enqueue()
     stream = wires.connect(f"/live/jobs/{second}/", **cookie(wires, operator))
-    assert wires.take(stream, "status") == {"type": "status", "job": second, "position": 2}
+    assert wires.take(stream, "status") == {"type": "status", "job": second, "position": 2, "jobs_ahead": 1,
+                                           "jobs_ahead_capped": False}
     urgent = driver.enqueue(priority=50)
     assert wires.take(stream, "status")["position"] == 3
     driver.cancel(first)

@@ -11,7 +11,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from jobs.management.operating import named, one_line
 from jobs.models import Attempt
 from jobs.services import explain
-from jobs.services.explain import Story, span
+from jobs.services.explain import Story
+from jobs.services.telling import span
 
 LOG_LINES = 20
 LOG_COLUMNS = 200
@@ -52,8 +53,9 @@ def _lines(story: Story) -> list[str]:
     lines += [_attempt(attempt) for attempt in story.attempts]
     lines += _log(story)
     lines.append("chain of receipts: ok" if story.broken is None else f"chain of receipts: BROKEN, {story.broken}")
-    if story.reason is not None:
-        lines.append(f"not running: {story.reason.said} [{story.reason.code}]")
+    first, *others = story.blockers
+    lines.append(f"{'not running' if story.reason else 'now'}: {first.said} [{first.code}]")
+    lines += [f"        also: {other.said} [{other.code}]" for other in others]
     return lines
 
 

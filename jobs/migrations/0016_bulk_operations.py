@@ -13,7 +13,7 @@ BACK = ["DELETE FROM jobs_bulk_operation WHERE about = 'jobs'",
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0015_throttles_held")]
     operations = [
         migrations.RemoveConstraint("bulkanswer", "bulk_answer_verb_known"),
         migrations.RemoveConstraint("bulkanswer", "bulk_answer_ended_with_end"),

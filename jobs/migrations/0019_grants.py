@@ -8,7 +8,7 @@ import jobs.clock
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0018_claim_requests")]
     operations = [
         migrations.CreateModel(
             name="Grant",

@@ -10,7 +10,7 @@ import jobs.clock
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0017_callbacks")]
     operations = [
         migrations.CreateModel(
             name="ClaimRequest",

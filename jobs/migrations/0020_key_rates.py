@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0019_grants")]
     operations = [
         migrations.AddField("key", "requests_per_s", models.PositiveIntegerField(
             null=True, db_comment="Null: as the site says; 0: as many as it likes")),

@@ -9,7 +9,7 @@ import jobs.ids
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0012_erasure")]
+    dependencies = [("jobs", "0016_bulk_operations")]
     operations = [
         # Null without a default: no row is written, and a job without a callback stores nothing of them.
         migrations.AddField("job", "callback_url", models.TextField(
