@@ -36,7 +36,7 @@ from jobs.services import beats, claiming, costs, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
 
-_MONEY = or_null(anything("US dollars that this attempt has cost so far, as text or a number"))
+_MONEY = anything("US dollars that this attempt has cost so far, as text or a number")
 _BEAT = {
     "checkpoint": or_null(mapping("Resume data with a `seq`")), "consumed": or_null(
         listed(text(), "Ids of commands that were read", most=fields.MAX_LIST)),

@@ -37,7 +37,7 @@ _AS_SENT = {
     "session_key": _KEY, "singleton": _MODE, "exclusive_group": _KEY,
     "target": or_null(text("What the job is about: a newer one supersedes older ones", most=512)),
     "delay_s": or_null(number(least=0)), "deadline_s": or_null(number("From the first claim on", least=0)),
-    "max_cost_usd": or_null(anything("Most that it may cost, in US dollars, as text or a number")),
+    "max_cost_usd": anything("Most that it may cost, in US dollars, as text or a number"),
     "callback_url": or_null(text("Who is told of it", most=2_048)),
     "callback_events": or_null(listed(text(), "Of what; by default of the ends")),
 }
