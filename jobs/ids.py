@@ -6,10 +6,12 @@ Python has `uuid.uuid7` only from 3.14 on, and the claim must not depend on a co
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import uuid
 
+_SHAPE = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _lock = threading.Lock()
 _last = 0
 
@@ -28,3 +30,8 @@ def uuid7() -> uuid.UUID:
 def earliest(milliseconds: int) -> uuid.UUID:
     """Not above any UUIDv7 made at or after this moment, in milliseconds since 1970."""
     return uuid.UUID(int=max(0, milliseconds) << 80)
+
+
+def shaped(word: str) -> bool:
+    """Whether a word looks like an id of ours, with or without its hyphens."""
+    return _SHAPE.fullmatch(word) is not None

@@ -34,7 +34,6 @@ SHOWN = 50
 LIVE_AT_MOST = 10_000
 _LEFT_OUT = ("input", "input_hash", "fingerprint", "normal_hash", "checkpoint", "checkpoint_hash", "head", "progress")
 _HELD = {s.value for s in HELD}
-_UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _END_OF_ID = re.compile(r"[0-9a-fA-F-]{3,35}[0-9a-fA-F]")
 
 
@@ -166,7 +165,7 @@ def _edge(start: QuerySet[Job], window: int) -> uuid.UUID | None:
 
 def _start(narrowed: Filter) -> tuple[QuerySet[Job], bool]:
     """The jobs that one index brings by id, and whether they are few enough to look at every one."""
-    if _UUID.fullmatch(narrowed.search):
+    if ids.shaped(narrowed.search):
         return Job.objects.filter(pk=uuid.UUID(narrowed.search)), True
     theirs = _tenants(narrowed)
     one = theirs[0] if theirs is not None and len(theirs) == 1 else None
@@ -228,7 +227,7 @@ def _wanted(found: QuerySet[Job], narrowed: Filter) -> QuerySet[Job]:
 
 def _named(found: QuerySet[Job], narrowed: Filter) -> QuerySet[Job]:
     key = narrowed.search
-    if not key or _UUID.fullmatch(key):
+    if not key or ids.shaped(key):
         return found
     # A target's key is looked for with a tenant only: it stands in another table.
     named = Q(external_id=key) | Q(idempotency_key=key) | Q(session_key=key)

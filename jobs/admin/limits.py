@@ -25,6 +25,7 @@ GROUPS = (
     ("Waiting", ("tenant_ceiling", "workspace_ceiling")),
     ("Requests", ("max_attempts_cap", "max_cost_usd_cap")),
     ("Retries", ("retry_budget", "retry_budget_window_s")),
+    ("Requeues of dead letters", ("requeue_rate", "requeue_window_s")),
     ("Runners", ("claim_max_wait_s", "release_max_delay_s")),
 )
 SCOPES = [("", "as the workspace says"), *((scope, scope) for scope in limits.SCOPES)]
@@ -53,6 +54,7 @@ class LimitsForm(forms.ModelForm):
         fields = ENFORCED
         labels = {"exclusive_group_max": "Most of an exclusive group", "max_attempts_cap": "Most attempts",
                   "max_cost_usd_cap": "Largest cost (US$)", "retry_budget_window_s": "Window of the retry budget (s)",
+                  "requeue_rate": "Requeues in a window", "requeue_window_s": "Window of requeues (s)",
                   "claim_max_wait_s": "Longest wait of a claim (s)",
                   "release_max_delay_s": "Longest delay of a release (s)"}
         help_texts = {"tenant_concurrency": "Most jobs of a tenant that run at once.",
@@ -63,7 +65,9 @@ class LimitsForm(forms.ModelForm):
                       "max_cost_usd_cap": "Largest maximum cost that a request may ask for.",
                       "retry_budget": "Restarts after failures, and requeues, of a tenant in a window; beyond it "
                                       "failures become dead letters.",
-                      "retry_budget_window_s": "Begins with the first restart in it."}
+                      "retry_budget_window_s": "Begins with the first restart in it.",
+                      "requeue_rate": "Most requeues of a tenant by its keys in a window.",
+                      "requeue_window_s": "Begins with the first requeue in it; 60 where nothing is said."}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

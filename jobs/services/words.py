@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from jobs import clock
+from jobs import clock, ids
 from jobs.callbacks import DELIVERY_TYPE, HOUSE, bits, events_of
 from jobs.conf import callback_policy, conf, registry
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused, StaleFence
@@ -34,7 +34,6 @@ MAX_SPAN_S = 2_000_000
 US = 1_000_000
 _PRINTABLE = re.compile(r"[\x20-\x7e]{1,200}\Z")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}\Z")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\Z")
 JobId = str | uuid.UUID
 RESERVED = frozenset({"dead-letters", "batch", "events", "stats", "bulk", "schema", "docs"})
 
@@ -114,7 +113,7 @@ def external_id(value: str | None) -> str | None:
     """The caller's job_id (E2)."""
     if value is None:
         return None
-    if not isinstance(value, str) or not _EXTERNAL.match(value) or _UUID.match(value) or value in RESERVED:
+    if not isinstance(value, str) or not _EXTERNAL.match(value) or ids.shaped(value) or value in RESERVED:
         raise Invalid("must be 1 to 200 of A-Z a-z 0-9 . _ : ~ -, not shaped like a UUID and no reserved word",
                       field="job_id", code="invalid_job_id")
     return value

@@ -37,7 +37,7 @@ CORPUS = (
 )
 # Words that the house or the database chooses.
 _FIXED = {"state", "verb", "gate", "kind", "outcome", "parked", "resolution", "duration_scope", "singleton",
-          "credential", "exclusive_group_scope"}
+          "credential", "exclusive_group_scope", "about"}
 _JSON = {"input", "checkpoint", "progress", "payload", "value"}
 
 

@@ -17,18 +17,20 @@ from django.core import signing
 from django.db import OperationalError, connections, transaction
 from django.db.models import Q, QuerySet
 
+from jobs import ids
 from jobs.clock import Now
 from jobs.conf import conf
 from jobs.errors import Invalid, JobNotFound, NotFound, Refused
-from jobs.leases import Bounds, Overtime
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Limits, Receipt, Target, Tenant
-from jobs.receipts import Kind
 from jobs.routing import SYSTEM
+from jobs.selectors.assignments import Assignment as Assignment
+from jobs.selectors.assignments import assignment as assignment
+from jobs.selectors.assignments import assignments as assignments
+from jobs.selectors.assignments import release_body as release_body
 from jobs.store import lookup, position
 from jobs.store.position import Position as Position
 from jobs.store.sql import ALIAS, run, sqlstate
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _EXTERNAL = re.compile(r"[A-Za-z0-9._:~-]{1,200}")
 # What lists never show, and what would make them heavy (B40).
 HEAVY = ("input", "input_hash", "fingerprint", "normal_hash", "idempotency_key", "checkpoint", "checkpoint_hash",
@@ -84,7 +86,7 @@ def _jobs(seen: Scope) -> QuerySet[Job]:
 
 def named(name: str) -> Q | None:
     """The condition for an id in a path: ours if it is shaped like a UUID, else the caller's job_id (E2)."""
-    if _UUID.fullmatch(name):
+    if ids.shaped(name):
         return Q(pk=uuid.UUID(name))
     return Q(external_id=name) if _EXTERNAL.fullmatch(name) else None
 
@@ -132,7 +134,7 @@ def enqueued(workspace_id: int, subject: str | None, ids: Sequence[str]) -> dict
 
 def anywhere(name: str) -> Job | None:
     """The job with this id of ours, wherever it is: for operators, who stand outside of every scope."""
-    if not _UUID.fullmatch(name):
+    if not ids.shaped(name):
         return None
     return Job.objects.select_related("tenant", "target").annotate(now=Now()).filter(pk=uuid.UUID(name)).first()
 
@@ -274,75 +276,7 @@ def letter_of(of: Job) -> DeadLetter | None:
     return DeadLetter.objects.filter(job_id=of.pk).order_by("-chain").first()
 
 
-# --- assignments ---------------------------------------------------------------------------------------------------
-
-
-class Assignment(NamedTuple):
-    """An attempt in the hands of a runner, live or ended, with what its calls need to know of the job."""
-
-    id: str
-    job_id: str
-    type: str
-    version: int
-    lease_ms: int
-    state: str
-    workspace_id: int
-    tenant_id: int
-    checkpoint_number: int
-    checkpoint_hash: bytes | None
-    lease_until: datetime
-    ended_at: datetime | None
-    reason_code: str | None
-    message: str | None
-    retryable: bool | None
-    number: int
-    outcome: str | None
-    now: datetime
-    bounds: Bounds
-
-    @property
-    def live(self) -> bool:
-        """Whether no move has ended the attempt yet."""
-        return self.ended_at is None
-
-    @property
-    def over(self) -> Overtime | None:
-        """Which bound of a live attempt had passed when it was read (E8)."""
-        return self.bounds.over(self.now) if self.live else None
-
-
-_ASSIGNMENT = ("id", "job_id", "job__type", "job__version", "job__lease_ms", "job__state", "job__workspace_id",
-               "job__tenant_id", "job__checkpoint_number", "job__checkpoint_hash", "lease_until", "ended_at",
-               "reason_code", "message", "retryable", "number", "outcome", "now",
-               "leased_at", "job__chain_started_at", "job__timeout_ms", "job__max_duration_ms", "job__duration_scope")
-
-
-def assignment(key_id: int, name: str) -> Assignment:
-    """The attempt of this id that this key holds or held; foreign, unknown and malformed ids alike NotFound (C35)."""
-    row = None
-    if _UUID.fullmatch(name):
-        mine = Attempt.objects.filter(pk=uuid.UUID(name), key_id=key_id).annotate(now=Now())
-        row = mine.values_list(*_ASSIGNMENT).first()
-    if row is None:
-        raise NotFound("There is no such assignment, or it is not yours.", code="assignment_not_found")
-    return _assignment(row)
-
-
-def assignments(key_id: int, names: Sequence[str]) -> dict[str, Assignment]:
-    """Those of these attempts that this key holds or held, by the name that was said (C35)."""
-    ids = {uuid.UUID(name): name for name in names if _UUID.fullmatch(name)}
-    mine = Attempt.objects.filter(pk__in=list(ids), key_id=key_id).annotate(now=Now())
-    return {ids[row[0]]: _assignment(row) for row in mine.values_list(*_ASSIGNMENT)}
-
-
-def _assignment(row: Any) -> Assignment:
-    return Assignment._make((str(row[0]), str(row[1]), *row[2:-5], Bounds._make(row[-5:])))
-
-
-def release_body(held: Assignment) -> str | None:
-    """The body of the receipt with which this attempt was given back."""
-    told = Receipt.objects.filter(job_id=held.job_id, kind=Kind.RELEASED.value, body__contains=f'"attempt":"{held.id}"')
-    return told.values_list("body", flat=True).first()
+# --- what a claim is told -------------------------------------------------------------------------------------------
 
 
 class Whose(NamedTuple):
