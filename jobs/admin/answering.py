@@ -183,11 +183,7 @@ class AnsweringAdmin(JobsAdmin):
 
     def answer_view(self, request: HttpRequest, name: str) -> HttpResponseBase:
         """Show the confirmation of `?id=`, or do what was confirmed."""
-        answer = next((a for a in self.answers if a.name == name), None)
-        if answer is None:
-            raise Http404
-        if not (self.has_view_permission(request) and self.may(request, answer.permission)):
-            raise PermissionDenied
+        answer = self.asked(request, name)
         ids = self._ids(request)
         rows = list(self.get_queryset(request).filter(pk__in=ids).order_by(*(f"-{key}" for key in self.keys)))
         form = ReasonForm(request.POST if request.method == "POST" else None)
@@ -200,6 +196,15 @@ class AnsweringAdmin(JobsAdmin):
         outcome.skipped.update(["gone"] * (len(ids) - len(rows)))
         self._tell(request, answer, outcome)
         return HttpResponseRedirect(self._back(request))
+
+    def asked(self, request: HttpRequest, name: str) -> Answer:
+        """The answer of this name. Raises Http404, and PermissionDenied for who may not give it."""
+        answer = next((a for a in self.answers if a.name == name), None)
+        if answer is None:
+            raise Http404
+        if not (self.has_view_permission(request) and self.may(request, answer.permission)):
+            raise PermissionDenied
+        return answer
 
     def _ids(self, request: HttpRequest) -> list[Any]:
         text = request.POST.get("ids", "") if request.method == "POST" else request.GET.get("id", "")

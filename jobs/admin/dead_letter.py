@@ -9,13 +9,13 @@ from django.contrib import admin
 from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest
 
-from jobs.admin import finding, showing
-from jobs.admin.answering import AnsweringAdmin, refused
+from jobs.admin import across, finding, showing
+from jobs.admin.answering import refused
 from jobs.admin.filters import AnswerFilter, LetterReasonFilter, TenantFilter, TypeFilter, WorkspaceFilter
 from jobs.conf import registry
 from jobs.models import DeadLetter, Tenant, Workspace
 from jobs.models.permissions import Permission
-from jobs.services import dead_letters
+from jobs.services import dead_letters, operations
 
 
 class Requeue:
@@ -64,10 +64,11 @@ class Discard:
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(AnsweringAdmin):
+class DeadLetterAdmin(across.AcrossAdmin):
     """Jobs that failed for good and wait for a person."""
 
     answers = (Requeue(), Discard())
+    meant, swept = staticmethod(across.letters), operations.VERBS
     list_display = ("shown_id", "shown_job", "type", "shown_tenant", "reason", "reason_code", "attempt_count",
                     "opened_at", "shown_answer")
     list_filter = (AnswerFilter, LetterReasonFilter, TypeFilter, WorkspaceFilter, TenantFilter)

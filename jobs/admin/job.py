@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 
 from jobs import clock
-from jobs.admin import finding, patience, showing
-from jobs.admin.answering import AnsweringAdmin, refused
+from jobs.admin import across, finding, patience, showing
+from jobs.admin.answering import refused
 from jobs.admin.filters import (
     GroupFilter,
     QueueFilter,
@@ -28,7 +28,7 @@ from jobs.errors import JobsError
 from jobs.models import Artifact, Attempt, Command, DeadLetter, Job, Receipt
 from jobs.models.permissions import Permission
 from jobs.money import shown
-from jobs.services import blockers, cancellation, erasure, stages, telling
+from jobs.services import blockers, cancellation, erasure, operations, stages, telling
 from jobs.states import HELD, State
 
 RECEIPTS = 100
@@ -123,10 +123,11 @@ class Told(NamedTuple):
 
 
 @admin.register(Job)
-class JobAdmin(AnsweringAdmin):
+class JobAdmin(across.AcrossAdmin):
     """Jobs and their history."""
 
     answers = (Cancel(), Pause(), Resume(), Redact())
+    meant, swept = staticmethod(across.jobs), tuple(operations.JOB_VERBS)
     dated = "pk"
     heavy = ("input", "input_hash", "fingerprint", "normal_hash", "checkpoint", "checkpoint_hash", "head", "progress")
     list_display = ("shown_id", "shown_state", "shown_type", "shown_tenant", "place", "attempt_count", "age", "reason")

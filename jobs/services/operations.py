@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.db import OperationalError, transaction
 
-from jobs import clock
+from jobs import clock, ids
 from jobs.errors import Conflict, Invalid, NotFound
 from jobs.models import BulkItem, BulkOperation, Leader
 from jobs.selectors import QUERY_CANCELED, Scope, TooSlow
@@ -146,6 +146,8 @@ def _check(verb: str, match: Match | JobMatch, reason: str, pace: Pace) -> None:
     verbs = VERBS if isinstance(match, Match) else tuple(JOB_VERBS)
     if verb not in verbs:
         raise Invalid(f"must be one of {', '.join(verbs)}", field="verb", code="unknown_verb")
+    if isinstance(match, JobMatch) and match.upto is not None and not ids.shaped(match.upto):
+        raise Invalid("This form is not whole: open it again.", field="upto", code="invalid_selection")
     picked = match.letters if isinstance(match, Match) else match.jobs
     if picked is not None and not 0 < len(picked) <= MOST_SELECTED:
         raise Invalid(f"Select 1 to {MOST_SELECTED} of them.", field="letters", code="invalid_selection")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+from unittest.mock import patch
 
 import django
 import pytest
@@ -10,8 +12,11 @@ from django.contrib.admin.models import LogEntry
 from django.db import OperationalError
 
 from jobs import RetryPolicy
-from jobs.models import DeadLetter, Receipt, Tenant
+from jobs.admin import across as across_module
+from jobs.admin import answering
+from jobs.models import BulkOperation, DeadLetter, Job, Receipt, Tenant
 from jobs.services import dead_letters, intake
+from jobs.services.triage import Triage
 from jobs.states import State
 from tests.driver import check, refused
 from tests.edges.admin_people import act, confirm, quick, seed, somebody, told, url  # noqa: F401
@@ -117,21 +122,65 @@ def test_the_way_back_leads_to_this_list_and_nowhere_else(driver):
         url("deadletter") + "?answer=requeued")
 
 
-def test_everything_that_matches_is_a_thousand_at_a_time(driver):
-    """Case G03: above 1,000 the page says where to go; bodies stay small and nothing is refused for its size."""
+def finish() -> None:
+    """Carry on every bulk operation to its end."""
+    duty = Triage()
+    for begun in BulkOperation.objects.all():
+        while duty.carry_on(begun.pk, 500):
+            pass
+
+
+def across(client, preview, **more) -> Any:
+    """Confirm what was asked of all that match."""
+    kept = {name: preview.context[name] for name in ("across", "upto", "token", "back")}
+    return client.post(preview.context["address"], {**kept, "reason": "because", **more}, follow=True)
+
+
+def test_more_letters_than_one_confirmation_names_are_one_bulk_operation(driver):
+    """case-G03: all that match, confirmed with their count; what comes later and what was answered stays."""
     seed(1_100, 1_050)
+    first = DeadLetter.objects.first()
+    dead_letters.discard(first, by="user:else")
     client = somebody("discarder")
-    preview = act(client, "deadletter", "discard", DeadLetter.objects.first().pk, across=True, query="?answer=open")
-    assert preview.status_code == 200
-    assert "More than 1000 match" in text(preview)
-    assert "/dead-letters/" in preview.content.decode()
-    ids = preview.context["ids"].split(",")
-    assert len(ids) == 1_000
-    answer = confirm(client, "deadletter", "discard", *ids)
-    assert told(answer) == ["1,000 discarded."]
-    assert DeadLetter.objects.filter(resolved_at=None).count() == 50
-    assert LogEntry.objects.count() == 1_000
-    assert Receipt.objects.filter(kind="job.discarded").count() == 1_000
+    preview = act(client, "deadletter", "discard", first.pk, across=True, query="?answer=open")
+    assert "Discard 1,049 dead letters?" in text(preview)
+    assert not BulkOperation.objects.exists()
+    assert "name=\"ids\"" not in preview.content.decode()
+    later = letters(driver, 1)[0]
+    assert across(client, preview, reason=" ").context["form"].errors["reason"]
+    # A form that is sent twice begins nothing more.
+    for _ in range(2):
+        assert "has begun" in told(across(client, preview))[0]
+    begun = BulkOperation.objects.get()
+    assert (begun.expected, begun.by, begun.reason) == (1_049, "user:discarder", "because")
+    assert LogEntry.objects.get().object_id == str(begun.pk)
+    finish()
+    begun.refresh_from_db()
+    assert (begun.end, begun.done) == ("finished", 1_049)
+    assert list(DeadLetter.objects.filter(resolved_at=None)) == [later]
+    assert Receipt.objects.filter(kind="job.discarded").count() == 1_050
+
+
+def test_more_jobs_than_one_confirmation_names_are_one_bulk_operation_on_the_lists_filters(driver):
+    """case-G03: filters bind it; a search, which no operation can be told, is a thousand at a time as before."""
+    for _ in range(6):
+        driver.enqueue()
+    kept = driver.enqueue(queue="chat")
+    client, some = somebody("canceller"), Job.objects.first()
+    with patch.object(across_module, "MOST", 5), patch.object(answering, "MOST", 5):
+        preview = act(client, "job", "cancel", some.pk, across=True, query="?queue=collect&state=queued")
+        assert "Cancel 6 jobs?" in text(preview)
+        for query in ("?queue=collect&group=system", "?created=2026-99", "?answer=open"):
+            assert across(client, preview, across=query[1:]).status_code == 400
+        for broken in ({"upto": "x"}, {"upto": ""}, {"token": "x"}):
+            assert across(client, preview, **broken).status_code == 400
+        assert across(somebody("pauser"), preview).status_code == 403
+        assert not BulkOperation.objects.exists()
+        assert "has begun" in told(across(client, preview))[0]
+        assert "across" not in act(client, "job", "cancel", some.pk, across=True, query="?q=echo").context
+    finish()
+    assert {job.state for job in Job.objects.exclude(pk=kept)} == {"cancelled"}
+    assert driver.state(kept) == "queued"
 
 
 def test_a_letter_is_answered_from_its_own_page(driver):
