@@ -52,8 +52,8 @@ class Standing:
         return f"It is {place} in its tenant's queue; {before} of everybody's {goes} before it"
 
 
-def of(job: Job) -> Standing | None:
-    """Where it stands now; None for a job that could not be claimed, and where it cannot be found out in time."""
+def of(job: Job, now: datetime | None = None) -> Standing | None:
+    """Where it stands at `now`; None for a job that could not be claimed, and where it cannot be found out in time."""
     if job.state != State.QUEUED or job.gate is not None:
         return None
     theirs = connections[ALIAS].in_atomic_block
@@ -62,7 +62,7 @@ def of(job: Job) -> Standing | None:
             if not theirs:
                 run(f"SET LOCAL statement_timeout = {PATIENCE_MS}")
             stands = position.of(str(job.pk))
-            return None if stands is None else _standing(job, stands)
+            return None if stands is None else _standing(job, stands, now)
     except OperationalError as error:
         if theirs:
             # Their transaction is lost with it.
@@ -71,9 +71,9 @@ def of(job: Job) -> Standing | None:
         return None
 
 
-def _standing(job: Job, stands: position.Position) -> Standing:
+def _standing(job: Job, stands: position.Position, now: datetime | None) -> Standing:
     eta_s = None if stands.ahead_capped else _eta_s(job, stands.ahead)
-    at = None if eta_s is None else clock.now() + timedelta(seconds=eta_s)
+    at = None if eta_s is None else (now or clock.now()) + timedelta(seconds=eta_s)
     return Standing(None if stands.own_capped else stands.own, stands.ahead, stands.ahead_capped, eta_s, at)
 
 

@@ -323,9 +323,9 @@ def of(job: Job) -> list[Throttle]:
     return list(Throttle.objects.filter(mine & places | Q(tenant_id=job.tenant_id)).order_by("pk"))
 
 
-def blockers_of(job: Job) -> list[Blocker]:
-    """The throttles that hold this waiting job back now: pauses first, then full caps."""
-    now, found = clock.now(), []
+def blockers_of(job: Job, now: datetime | None = None) -> list[Blocker]:
+    """The throttles that hold this waiting job back at `now`: pauses first, then full caps."""
+    now, found = now or clock.now(), []
     for row in of(job):
         name = row.name or job.tenant.subject or ""
         if paused(row, now):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Func, Value
 
-from jobs.models import Attempt, AttemptCap, Job
+from jobs.models import Attempt, AttemptCap, ClaimLine, Job
 from jobs.services import standing
 from jobs.services.standing import Standing
 
@@ -56,7 +56,14 @@ class Asked:
     @cached_property
     def stands(self) -> Standing | None:
         """Where it stands, looked up once."""
-        return standing.of(self.job)
+        return standing.of(self.job, self.now)
+
+    @cached_property
+    def lines(self) -> list[str | None]:
+        """What its tenant's line in its queue is put aside for, looked up once; empty where there is no line."""
+        mine = ClaimLine.objects.filter(worker_group=self.job.worker_group, queue=self.job.queue,
+                                        tenant_id=self.job.tenant_id)
+        return list(mine.values_list("parked", flat=True))
 
 
 class Holding(NamedTuple):

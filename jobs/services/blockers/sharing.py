@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jobs.models import ClaimLine, Job
+from jobs.models import Job
 from jobs.routing import SYSTEM
 from jobs.selectors import limit
 from jobs.services.blockers.asking import NAMED, Asked, Blocker, Holding, before_it, holding
@@ -54,8 +54,7 @@ def tenant(asked: Asked) -> Iterator[Blocker]:
     job = asked.job
     if job.worker_group == SYSTEM:
         return
-    lines = ClaimLine.objects.filter(worker_group=job.worker_group, queue=job.queue, tenant_id=job.tenant_id)
-    parked = lines.exclude(parked=None).values_list("parked", flat=True).first()
+    parked = next((word for word in asked.lines if word is not None), None)
     if parked == "deleting" or job.tenant.deleting_at is not None:
         yield Blocker("tenant_deleting", "Its tenant is being deleted; it is about to be cancelled.", {}, "erasures")
         return

@@ -12,7 +12,7 @@ from jobs.states import Gate, State
 
 def told(asked: Asked) -> Iterator[Blocker]:
     """Each throttle that holds a waiting job; whoever sees one tenant is not told who and what is behind it."""
-    found = throttles.blockers_of(asked.job) if asked.job.state == State.QUEUED else []
+    found = throttles.blockers_of(asked.job, asked.now) if asked.job.state == State.QUEUED else []
     for one in found:
         facts = {"kind": one.kind, "name": one.name, "most": one.most, "until": clock.jsonable(one.until)}
         if asked.everything:

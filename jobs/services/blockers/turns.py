@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jobs.models import ClaimLine
 from jobs.services import standing
 from jobs.services.blockers.asking import Asked, Blocker
 from jobs.services.telling import span
@@ -16,7 +15,7 @@ def line(asked: Asked) -> Iterator[Blocker]:
     job = asked.job
     if job.state != State.QUEUED or job.gate is not None:
         return
-    if not ClaimLine.objects.filter(worker_group=job.worker_group, queue=job.queue, tenant_id=job.tenant_id).exists():
+    if not asked.lines:
         yield Blocker("line_missing", "Its tenant has no line in the rotation, so that no claim looks for it: any new"
                       " job of its tenant in this queue opens one, and so does pausing and resuming this one.",
                       {"worker_group": job.worker_group, "queue": job.queue})
