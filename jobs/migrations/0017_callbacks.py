@@ -44,6 +44,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "jobs_delivery",
+                "verbose_name_plural": "deliveries",
                 "default_permissions": (),
                 "indexes": [
                     models.Index("tenant_id", "id", name="delivery_by_tenant"),
@@ -78,6 +79,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "jobs_delivery_try",
+                "verbose_name_plural": "delivery tries",
                 "default_permissions": (),
                 "indexes": [models.Index("delivery", "id", name="delivery_try_in_order"),
                             models.Index("job_id", name="delivery_try_by_job")],

@@ -36,6 +36,7 @@ class Delivery(models.Model):
 
     class Meta:
         db_table = "jobs_delivery"
+        verbose_name_plural = "deliveries"
         default_permissions = ()
         constraints = [
             models.UniqueConstraint(fields=["job_id", "chain", "event"], name="delivery_once"),
@@ -69,6 +70,7 @@ class DeliveryTry(models.Model):
 
     class Meta:
         db_table = "jobs_delivery_try"
+        verbose_name_plural = "delivery tries"
         default_permissions = ()
         indexes = [models.Index("delivery", "id", name="delivery_try_in_order"),
                    models.Index("job_id", name="delivery_try_by_job")]

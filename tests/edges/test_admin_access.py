@@ -88,6 +88,12 @@ def test_every_row_has_a_place_in_the_admin():
     assert sorted(m._meta.model_name for m in registered if m._meta.app_label == "jobs") == sorted(MODELS)
 
 
+def test_the_admin_names_its_rows_in_english():
+    """No `deliverys`: what people read in the bar of models and above confirmations."""
+    plurals = {str(m._meta.verbose_name_plural) for m in admin.site._registry if m._meta.app_label == "jobs"}
+    assert [word for word in plurals if re.search(r"[^aeiou]ys$", word)] == []
+
+
 @pytest.mark.parametrize("name", EVERYBODY)
 def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(rows, name):
     """6.2: a viewer who posts an action is refused; nobody adds, changes or deletes, superusers neither."""
