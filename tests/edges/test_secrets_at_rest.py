@@ -18,10 +18,10 @@ from django.contrib.auth import get_user_model
 
 from jobs.models import Delivery, Job, Key
 from tests.database import rows
-from tests.edges.test_api_served import site as site  # noqa: PLC0414
+from tests.edges.test_api_served import site as site
 from tests.owned import SECRET, STORE
 from tests.sinks import Sink
-from tests.worker.conftest import workers as workers  # noqa: PLC0414
+from tests.worker.conftest import workers as workers
 from tests.worker.processes import DEFINITIONS, REPOSITORY, environment, until
 
 PASSWORD, WRONG = f"right-{uuid.uuid4().hex}", f"wrong-{uuid.uuid4().hex}"
@@ -96,14 +96,15 @@ def dump() -> dict[str, str]:
 
 
 def test_no_secret_is_in_a_row_or_in_a_line_after_a_run_through_every_door(told, workers, request, tmp_path) -> None:
-    """6.2 "Token theft", 6.5.5: keys of each kind, secrets of owners and of callbacks, tokens, passwords, the site's key.
+    """6.2 "Token theft", 6.5.5: keys of each kind, owners' and callbacks' secrets, tokens, passwords, the site's key.
 
     They are used rightly and wrongly, over the web part, a worker and the commands, which log all that they can.
     """
     said, sink = told
     env = environment(**said)
     keys, spoken = {}, []
-    for kind, flags in {"workspace": [f"--permission={p}" for p in ("enqueue", "read", "control", "callbacks", "owners")],
+    rights = ("enqueue", "read", "control", "callbacks", "owners")
+    for kind, flags in {"workspace": [f"--permission={name}" for name in rights],
                         "tenant": ["--tenant", "acme"], "runner": ["--kind", "runner"],
                         "planner": ["--kind", "planner"]}.items():
         keys[kind], log = command("keys", "create", kind, *flags, env=env)
