@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.signals import connection_created
@@ -59,8 +59,8 @@ class JobsConfig(AppConfig):
         traffic.begin()
         connection_created.connect(plan_once)
         post_migrate.connect(make_defaults, sender=self)
-        # By name: a site without Django's users never has one.
-        post_delete.connect(forget_user, sender=settings.AUTH_USER_MODEL)
+        if settings.AUTH_USER_MODEL.partition(".")[0] in apps.app_configs:
+            post_delete.connect(forget_user, sender=settings.AUTH_USER_MODEL)
         # Not through the settings as a whole: where something is wrong with them, the checks say so.
         if armed := getattr(settings, "JOBS", {}).get("FAILPOINTS"):
             from jobs import failpoints

@@ -142,6 +142,14 @@ class Channel(HTTPChannel):
         if not self._refused:
             super().lineReceived(line)
 
+    def headerReceived(self, line: bytes) -> bool:
+        """Twisted's, which breaks at a length of more digits than Python reads."""
+        try:
+            return bool(super().headerReceived(line))
+        except ValueError:
+            self.refuse(400)
+            return False
+
     def rawDataReceived(self, data: bytes) -> None:
         """Not once it is refused."""
         if not self._refused:

@@ -18,6 +18,7 @@ from daphne.server import Server as Daphne  # isort: split
 
 from daphne.http_protocol import HTTPFactory
 from daphne.ws_protocol import WebSocketProtocol
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from twisted.internet import reactor
@@ -114,11 +115,12 @@ class Server(Daphne):
             if isinstance(protocol, WebSocketProtocol) and protocol.state == protocol.STATE_OPEN:
                 # Not sendClose, which knows only the codes of applications.
                 protocol.sendCloseFrame(code=GOING_AWAY, isReply=False)
-        # Not above: it needs the settings, which whoever imports us may not have yet.
-        from jobs.live import room
+        if apps.ready:
+            # Not above: it needs the settings, which whoever serves something else does not have.
+            from jobs.live import room
 
-        # Runners that wait are let go at once; they ask again, elsewhere.
-        room.close_all()
+            # Runners that wait are let go at once; they ask again, elsewhere.
+            room.close_all()
         self._until = clock.monotonic() + GRACE_S
         self._wait()
 

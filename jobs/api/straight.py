@@ -52,10 +52,11 @@ def straight(application: Application) -> Application:
 def _asked(scope: Any) -> tuple[Any, io.BytesIO] | None:
     """The request and where its body goes, if one of our views answers it that waits for nothing."""
     body = io.BytesIO()
-    request: Any = ASGIRequest(scope, body)
     try:
+        request: Any = ASGIRequest(scope, body)
         found = resolve(request.path_info)
-    except Resolver404:
+    except (Resolver404, UnicodeDecodeError):
+        # Django's handler has a refusal for a query that is no text.
         return None
     kind = getattr(found.func, "cls", None)
     if kind is None or not issubclass(kind, View) or kind.waits:

@@ -201,7 +201,7 @@ def check_ids(job_id: str, ids: Sequence[str]) -> list[str]:
         try:
             spelled.append(words.job_id(id_))
         except JobNotFound:
-            raise _unknown(str(id_)) from None
+            raise _unknown(id_ if isinstance(id_, str) else type(id_).__name__) from None
     distinct = list(dict.fromkeys(spelled))
     known = store.known(job_id, distinct) if distinct else set()
     if strange := [id_ for id_ in distinct if id_ not in known]:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
+from django.db import transaction
 from django.db.models import Q
 
 from jobs import clock, selectors
@@ -109,6 +110,7 @@ def living(key: Key, permission: Permission) -> Key | None:
 
 
 _remembered: dict[bytes, tuple[float, Key]] = {}
+_forgotten = 0
 
 
 def live(text: str) -> Key | None:
@@ -118,20 +120,30 @@ def live(text: str) -> Key | None:
     if key is not None and clock.monotonic() < until:
         return key
     # Counted from before it was read: what was revoked meanwhile is not believed longer for that.
-    until = clock.monotonic() + STANDS_S
+    until, turn = clock.monotonic() + STANDS_S, _forgotten
     key = find(text)
     if key is None:
         _remembered.pop(name, None)
         return None
     if len(_remembered) >= _MOST_REMEMBERED:
-        forget()
-    _remembered[name] = until, key
+        _remembered.clear()
+    # Not what was read before somebody revoked it.
+    if turn == _forgotten:
+        _remembered[name] = until, key
     return key
 
 
 def forget() -> None:
     """Read every key anew; this process's own revocations do it."""
+    global _forgotten
+    _forgotten += 1
     _remembered.clear()
+
+
+def _forget_then() -> None:
+    # Before the commit others still read what was.
+    forget()
+    transaction.on_commit(forget, robust=True)
 
 
 def _note_use(key: Key) -> None:
@@ -163,7 +175,7 @@ def revoke(prefix: str) -> Key:
     if key is None:
         raise NotFound(f"There is no key {prefix!r}.", field="prefix", code="key_not_found")
     Key.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=clock.Now())
-    forget()
+    _forget_then()
     return key
 
 
@@ -171,7 +183,7 @@ def limit(prefix: str, *, requests_per_s: int | None, request_burst: int | None)
     """Say how many requests a key may make, as `make` does; at once, by every process within STANDS_S. NotFound."""
     if not Key.objects.filter(prefix=prefix).update(requests_per_s=requests_per_s, request_burst=request_burst):
         raise NotFound(f"There is no key {prefix!r}.", field="prefix", code="key_not_found")
-    forget()
+    _forget_then()
     return Key.objects.get(prefix=prefix)
 
 

@@ -30,7 +30,7 @@ class TooMuchProgress(Refused):
 def check_stage(definition: Definition, name: object, event: object, *, beneath: str = "") -> None:
     """Raises Invalid for a stage that the definition does not declare, and for an event that is none (B30)."""
     if not isinstance(name, str) or name not in definition.stages:
-        shown = codecs.printable(str(name), 64)
+        shown = codecs.printable(name if isinstance(name, str) else type(name).__name__, 64)
         raise Invalid(f"{definition.name} declares no stage {shown!r}{nearest(shown, definition.stages)}",
                       field=f"{beneath}stage", code="undeclared_stage")
     if event not in EVENTS:

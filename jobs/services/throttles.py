@@ -181,7 +181,8 @@ def _span_us(until: datetime | None, for_s: float | None) -> int | None:
     if until is not None and for_s is not None:
         raise Invalid("`until` and `for_s` are two ends of one pause: say one", field="until", code="invalid_until")
     if until is not None:
-        if until.tzinfo is None or not 0 < (until - clock.now()).total_seconds() <= MAX_DELAY_S:
+        aware = isinstance(until, datetime) and until.tzinfo is not None
+        if not aware or not 0 < (until - clock.now()).total_seconds() <= MAX_DELAY_S:
             raise Invalid(f"must lie ahead, by at most {MAX_DELAY_S} seconds", field="until", code="invalid_until")
         return None
     if for_s is None:
@@ -193,8 +194,8 @@ def _span_us(until: datetime | None, for_s: float | None) -> int | None:
 
 
 def _spot(kind: str, name: str, workspace: Workspace | None, *, fresh: bool = False) -> Spot:
-    if kind not in KINDS:
-        raise Invalid(f"There is no such kind of throttle{nearest(str(kind)[:64], KINDS)}; known are"
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise Invalid(f"There is no such kind of throttle{_nearest(kind, KINDS)}; known are"
                       f" {', '.join(KINDS)}.", field="kind", code="unknown_throttle_kind")
     if kind == TENANT:
         if workspace is None:
@@ -210,9 +211,14 @@ def _spot(kind: str, name: str, workspace: Workspace | None, *, fresh: bool = Fa
 def check_name(kind: str, name: str) -> None:
     """Whether this site has such a queue, worker group or type; raises Invalid naming the nearest."""
     known = names(kind)
-    if name not in known:
-        raise Invalid(f"There is no such {kind.replace('_', ' ')}{nearest(str(name)[:64], known)}", field="name",
+    if not isinstance(name, str) or name not in known:
+        raise Invalid(f"There is no such {kind.replace('_', ' ')}{_nearest(name, known)}", field="name",
                       code=f"unknown_{kind}")
+
+
+def _nearest(said: object, known: Collection[str]) -> str:
+    # Of what is no text not even its text is asked: it may be endless.
+    return nearest(said[:64], known) if isinstance(said, str) else ""
 
 
 def names(kind: str) -> Collection[str]:

@@ -80,7 +80,7 @@ def job_id(value: Any) -> str:
     """
     try:
         return str(uuid.UUID(str(value)))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise JobNotFound() from None
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import threading
 
 import pytest
+from django.core.asgi import get_asgi_application
+from django.db import connection, transaction
 
+from jobs.api.straight import THREADS, straight
 from jobs.models import Job
+from jobs.services import intake
 from tests.edges.test_api_served import site  # noqa: F401
 
 SAFE = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
@@ -77,3 +83,53 @@ def test_many_connections_are_answered_by_few_threads(site, count):  # noqa: F81
     for line in lines:
         line.close()
     assert Job.objects.count() == 3 * count
+
+
+def test_a_query_that_is_no_text_is_refused():
+    """6.2: our own server refuses it before; under another one it was an error of the application."""
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/api/v1/jobs", "query_string": b"a=\xff", "headers": []}
+    asyncio.run(straight(get_asgi_application())(scope, receive, send))
+    assert sent[0]["status"] == 400
+
+
+def test_where_every_thread_of_the_api_waits_the_rest_of_the_site_is_answered(site):  # noqa: F811
+    """6.2: more requests than threads wait for a lock; health and pages do not wait with them, and nothing is lost."""
+    known = intake.enqueue("outside", {}).id
+    found = []
+
+    def asking() -> None:
+        found.append(ask(site, "GET", f"/jobs/{known}")[0].status)
+
+    callers = [threading.Thread(target=asking) for _ in range(THREADS + 4)]
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE jobs_job IN ACCESS EXCLUSIVE MODE")
+            for one in callers:
+                one.start()
+            waiting = ("SELECT count(*) >= %s FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                       " AND datname = current_database()")
+            done = False
+            for _ in range(600):
+                cursor.execute("SELECT pg_stat_clear_snapshot()")
+                cursor.execute(waiting, [THREADS])
+                if done := cursor.fetchone()[0]:
+                    break
+                threading.Event().wait(0.05)
+            assert done, "the threads do not wait"
+        for path in ("/livez", "/login/"):
+            line = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
+            line.request("GET", path)
+            assert line.getresponse().status == 200
+            line.close()
+        assert found == []
+    for one in callers:
+        one.join(30)
+    assert found == [200] * len(callers)

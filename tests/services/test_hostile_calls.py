@@ -11,8 +11,26 @@ import pytest
 
 from jobs import enqueue
 from jobs.errors import JobsError
+from jobs.models import DeadLetter
+from jobs.outcomes import Failed
+from jobs.services import (
+    beats,
+    cancellation,
+    commands,
+    dead_letters,
+    grants,
+    intake,
+    keys,
+    limits,
+    operations,
+    owners,
+    runners,
+    tenancy,
+    throttles,
+)
 from jobs.services.draft import Options
-from tests.edges.caller import everything
+from jobs.store.matching import Match
+from tests.edges.caller import Caller, everything
 
 DEEP: Any = []
 for _ in range(20_000):
@@ -60,3 +78,87 @@ def test_no_value_of_any_option_breaks_an_enqueue(database, field):
             assert everything() == before, where
             assert not isinstance(refused, JobsError) or refused.reason_code, where
             str(refused).encode()
+
+
+class Stage:
+    """A job that a runner holds, one that waits, and a dead letter: what verbs are about."""
+
+    def __init__(self, driver: Any) -> None:
+        api = Caller()
+        claim = {"path": "/api/v1/runtime/claim", "data": {"slots": 1}, "content_type": "application/json",
+                 "headers": {"Authorization": f"Bearer {api.secret}"}}
+        self.key, self.place = api.key, tenancy.workspace()
+        driver.enqueue()
+        driver.fail(driver.claim_one(), retryable=False)
+        self.waiting = driver.enqueue()
+        self.letter = DeadLetter.objects.get()
+        self.held = intake.enqueue("outside", {}).id
+        self.name = api.client.post(**claim).json()["assignments"][0]["assignment_id"]
+
+
+def _match(said: Any) -> Match:
+    return Match(tenant_id=tenancy.tenant(tenancy.workspace(), None).pk, type=said)
+
+
+# Every place where a caller of another part of the process says something, as a call of a stage and a value.
+VERBS: dict[str, Any] = {
+    "cancel": lambda s, v: cancellation.cancel(v, by="t"),
+    "cancel reason": lambda s, v: cancellation.cancel(s.waiting, by="t", reason=v),
+    "cancel revision": lambda s, v: cancellation.cancel(s.waiting, by="t", revision=v),
+    "pause": lambda s, v: cancellation.pause(v, by="t"),
+    "pause reason": lambda s, v: cancellation.pause(s.waiting, by="t", reason=v),
+    "resume": lambda s, v: cancellation.resume(v, by="t"),
+    "resume delay": lambda s, v: cancellation.resume(s.waiting, by="t", delay_s=v),
+    "resume moment": lambda s, v: cancellation.resume(s.waiting, by="t", available_at=v),
+    "requeue reason": lambda s, v: dead_letters.requeue(s.letter, by="t", reason=v),
+    "requeue input": lambda s, v: dead_letters.requeue(s.letter, by="t", input=v),
+    "discard reason": lambda s, v: dead_letters.discard(s.letter, by="t", reason=v),
+    "bulk verb": lambda s, v: operations.begin(v, _match(None), by="t", reason="r"),
+    "bulk reason": lambda s, v: operations.begin("discard", _match(None), by="t", reason=v),
+    "bulk rate": lambda s, v: operations.begin("discard", _match(None), by="t", reason="r",
+                                               pace=operations.Pace(rate=v)),
+    "extend": lambda s, v: beats.extend(s.key, v),
+    "extend checkpoint": lambda s, v: beats.extend(s.key, s.name, checkpoint={"seq": v}),
+    "extend checkpoint value": lambda s, v: beats.extend(s.key, s.name, checkpoint={"seq": 1, "value": v}),
+    "extend stage": lambda s, v: beats.extend(s.key, s.name, stage={"stage": v}),
+    "extend diagnostic": lambda s, v: beats.extend(s.key, s.name, diagnostic={"value": v}),
+    "extend consumed": lambda s, v: beats.extend(s.key, s.name, consumed=[v]),
+    "fail": lambda s, v: runners.fail(s.key, v, Failed("broken", "m", False)),
+    "release": lambda s, v: runners.release(s.key, v),
+    "release delay": lambda s, v: runners.release(s.key, s.name, delay_s=v),
+    "release moment": lambda s, v: runners.release(s.key, s.name, not_before=v),
+    "cancelled": lambda s, v: runners.cancelled(s.key, v),
+    "throttle kind": lambda s, v: throttles.pause(v, "chat", by="t", reason="r"),
+    "throttle name": lambda s, v: throttles.pause("queue", v, by="t", reason="r"),
+    "throttle tenant": lambda s, v: throttles.pause("tenant", v, by="t", reason="r", workspace=s.place),
+    "throttle reason": lambda s, v: throttles.pause("queue", "chat", by="t", reason=v),
+    "throttle until": lambda s, v: throttles.pause("queue", "chat", by="t", reason="r", until=v),
+    "throttle for": lambda s, v: throttles.pause("queue", "chat", by="t", reason="r", for_s=v),
+    "throttle most": lambda s, v: throttles.cap("queue", "chat", v, by="t"),
+    **{f"limit {name}": lambda s, v, n=name: limits.set_limits(s.place, **{n: v}) for name in limits.NAMES},
+    "owner reference": lambda s, v: owners.put_for(s.place, None, v, by="t"),
+    "owner label": lambda s, v: owners.put_for(s.place, None, "r", by="t", label=v),
+    "owner concurrency": lambda s, v: owners.put_for(s.place, None, "r", by="t", concurrency=v),
+    "grant role": lambda s, v: grants.give(s.place, v, by="t", key=s.key),
+    "key permission": lambda s, v: keys.make(s.place, "k", [v]),
+    "steer": lambda s, v: commands.steer(s.held, v, by="t"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_value_breaks_a_verb(driver, verb):
+    """5.7, E6: what is said to a verb in process is refused by name, or done; nothing of a refusal is written."""
+    stage = Stage(driver)
+    faults = []
+    for name, value in VALUES.items():
+        before = everything()
+        try:
+            refused = tried(lambda v=value: VERBS[verb](stage, v))
+        except Exception as error:
+            faults.append(f"{name}: {type(error).__name__}: {str(error)[:100]}")
+            continue
+        if refused is not None:
+            if everything() != before:
+                faults.append(f"{name}: half of it is written")
+            str(refused).encode()
+    assert faults == []

@@ -71,6 +71,13 @@ def server(**bounds: Any) -> Iterator[int]:
         process.communicate()
 
 
+@pytest.fixture(scope="module")
+def bounded() -> Iterator[int]:
+    """One server for many short questions."""
+    with server(body=10_000) as port:
+        yield port
+
+
 def dial(port: int) -> socket.socket:
     """A connection."""
     return socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -247,6 +254,55 @@ def test_headers_are_bounded_in_number_and_size(headers: list[str]) -> None:
         with dial(port) as client:
             client.sendall(b"nonsense\r\n\r\n")
             refused(rest(client), 400, "bad_request")
+
+
+POST, CHUNKED = "POST /0 HTTP/1.1\r\nHost: a\r\n", "Transfer-Encoding: chunked\r\n"
+SMUGGLED = "GET /0 HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [
+    f"{POST}Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", f"{POST}Content-Length: 5, 5\r\n\r\nhello",
+    f"{POST}Content-Length: 5\r\n{CHUNKED}\r\n0\r\n\r\n{SMUGGLED}",
+    f"{POST}{CHUNKED}Content-Length: 5\r\n\r\n0\r\n\r\n{SMUGGLED}", f"{POST}{CHUNKED}{CHUNKED}\r\n0\r\n\r\n{SMUGGLED}",
+    f"{POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{SMUGGLED}",
+    f"{POST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n{SMUGGLED}",
+    f"{POST}Content-Length : 5\r\n\r\nhello", f"{POST}Content-Length: +5\r\n\r\nhello",
+    f"{POST}Content-Length: -5\r\n\r\nhello", f"{POST}Content-Length: 0x5\r\n\r\nhello",
+    f"{POST}Content-Length: {'9' * 5_000}\r\n\r\nhello", f"{POST}{CHUNKED}\r\nzz\r\nhello\r\n0\r\n\r\n",
+    f"{POST}{CHUNKED}\r\n-5\r\nhello\r\n0\r\n\r\n", f"{POST}{CHUNKED}\r\n5\r\nhelloXX0\r\n\r\n",
+    f"{POST}{CHUNKED}\r\n5;{'a' * 5_000}\r\nhello\r\n0\r\n\r\n",
+    f"{POST}{CHUNKED}\r\n5\r\nhello\r\n0\r\n{'X-A: b' * 20_000}\r\n\r\n",
+    "GET /0 HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", "GET /0 HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+    "GET /0\r\n\r\n", "GET /0 HTTP/9.9\r\nHost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "GET /0?\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+])
+def test_what_two_servers_could_read_in_two_ways_is_read_by_none(bounded: int, said: str) -> None:
+    """6.2: no request hides behind another one: 400 once, and the connection ends, whatever follows."""
+    with dial(bounded) as client:
+        with suppress(ConnectionError):
+            client.sendall(said.encode("latin-1"))
+        refused(rest(client), 400, "bad_request")
+
+
+def test_what_is_framed_well_is_read(bounded: int) -> None:
+    """6.2: extensions and trailers of chunks, a pipeline in its order; half of an end gives the place back."""
+    behind = f"{POST}Content-Length: 3\r\n\r\nabc{SMUGGLED}"
+    for said, taken in ((f"{POST}{CHUNKED}\r\n5;a=b\r\nhello\r\n0;x\r\n\r\n", [5]),
+                        (f"{POST}{CHUNKED}\r\n5\r\nhello\r\n0\r\nX-A: b\r\n\r\n", [5]),
+                        (f"GET /0.5 HTTP/1.1\r\nHost: a\r\n\r\n{behind}", [0, 3, 0])):
+        with dial(bounded) as client:
+            client.sendall(said.encode())
+            file = client.makefile("rb")
+            for length in taken:
+                assert file.readline().startswith(b"HTTP/1.1 200 ")
+                while file.readline().strip():
+                    pass
+                assert file.read(1) == str(length).encode()
+            client.shutdown(socket.SHUT_WR)
+    until = time.monotonic() + 20
+    while state(bounded)["inside"] > 1:
+        assert time.monotonic() < until, "a place was not given back"
+        time.sleep(0.05)
 
 
 def test_connections_are_capped_in_all_and_by_address() -> None:
