@@ -151,8 +151,8 @@ async def _told(pool: httpcore.AsyncConnectionPool, target: Endpoint, body: byte
                 heard: _Heard) -> None:
     url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
     # Closed at once, whatever the other side still has to say.
-    said: dict[bytes | str, bytes | str] = {
-        "Host": target.authority, "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close", **headers}
+    said = [(b"Host", target.authority.encode()), (b"Accept", b"*/*"), (b"Accept-Encoding", b"identity"),
+            (b"Connection", b"close"), *((name.encode(), value.encode()) for name, value in headers.items())]
     async with pool.stream("POST", url, headers=said, content=body) as response:
         if not response.extensions["http_version"].startswith(b"HTTP/1."):
             raise _Failed("no_answer")
