@@ -236,7 +236,8 @@ REASONS = {plant.__name__[1:]: plant for plant in (
     _not_due, _promotion_pending, _waiting_for_retry, _paused, _unregistered_type, _no_live_worker,
     _no_worker_knows_type, _no_live_runner, _definition_stopped, _unknown_agent, _tenant_at_cap, _line_parked,
     _tenant_paused, _line_paused_in_vain, _line_missing, _exclusive_group_full, _group_has_room, _owner_unavailable,
-    _owner_at_capacity, _owner_away, _owner_back, _claims_spent, _deadline_passed, _dead_lettered, _held, _lease_expired)}
+    _owner_at_capacity, _owner_away, _owner_back, _claims_spent, _deadline_passed, _dead_lettered, _held,
+    _lease_expired)}
 
 
 # Two ways to one reason.
