@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import psycopg
@@ -74,6 +75,8 @@ def _values() -> Iterator[CheckMessage]:
         yield Error(f"JOBS cannot be read: {error}", id="jobs.E002")
         return
     yield from (Error(fault, id="jobs.E003") for fault in lease_faults(site))
+    if site.callbacks and find_spec("httpcore") is None:
+        yield Error("Callbacks need an HTTP client: install the extra `callbacks`.", id="jobs.E013")
     if site.LISTEN_DSN:
         try:
             conninfo_to_dict(site.LISTEN_DSN)

@@ -28,7 +28,7 @@ log = logging.getLogger("jobs.live")
 THREADS = 4
 # A look that brought nothing is not repeated sooner, however many wakes come.
 REST_S = 0.1
-RESTS, MOST_REST_S = 3, 5.0
+MOST_REST_S = 5.0
 TROUBLE_S = 1.0
 LINGER_S = 5.0
 AT_ONCE = 500
@@ -195,10 +195,10 @@ class Room:
         try:
             more = True
             while more and line.seats:
-                line.due, began = False, clock.monotonic()
-                more = await self._served(line)
+                line.due = False
+                more, took = await self._served(line)
                 # A dear look, as for a few types among many others, must not be all that the database does.
-                rest = max(REST_S, min(MOST_REST_S, RESTS * (clock.monotonic() - began)))
+                rest = max(REST_S, min(MOST_REST_S, took))
         except JobsError as error:
             for seat in list(line.seats):
                 _answer(seat, error)
@@ -215,11 +215,11 @@ class Room:
                 del self.lines[name]
             self._asked.set()
 
-    async def _served(self, line: Line) -> bool:
-        """One look for those in front; whether another one may bring more."""
+    async def _served(self, line: Line) -> tuple[bool, float]:
+        """One look for those in front; whether another one may bring more, and how long it took, once begun."""
         seats = list(line.seats)[:AT_ONCE]
         self.looks += 1
-        looked: Looked = await asked(line.look, [seat.item for seat in seats])
+        looked, took = await asked(_timed, line.look, [seat.item for seat in seats])
         found = [(seat, answer) for seat, answer in zip(seats, looked.answers, strict=True) if answer is not None]
         gone = [(seat, answer) for seat, answer in found if seat not in line.seats]
         # Everybody who is here first: what is done for those who have left may fail.
@@ -229,11 +229,17 @@ class Room:
                 _answer(seat, answer)
         for seat, answer in gone:
             await asked(seat.lost, answer)
-        return looked.more
+        return looked.more, took
 
     def close(self) -> None:
         """Let everybody go, with what there is to say."""
         self.closed.set()
+
+
+def _timed(look: Look, items: Sequence[Any]) -> tuple[Looked, float]:
+    """A look and the time that it took, without that for which it waited for a thread."""
+    began = clock.monotonic()
+    return look(items), clock.monotonic() - began
 
 
 def _answer(seat: Seat, answer: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core import signing as cookies
@@ -24,12 +24,14 @@ from jobs.ids import uuid7
 from jobs.models import Artifact, Attempt, DeadLetter, Delivery, DeliveryTry, Job
 from jobs.outcomes import final_status
 from jobs.redaction import whole
-from jobs.services import callbacks, dead_letters, sending, signing
-from jobs.services.sending import Answer
+from jobs.services import callbacks, dead_letters, signing
 from jobs.states import State, status
 from jobs.store import calling
 from jobs.store.calling import New, Told
 from jobs.store.sql import joining
+
+if TYPE_CHECKING:
+    from jobs.services.sending import Answer
 
 log = logging.getLogger("jobs.callbacks")
 STATES = ("pending", "delivered", "failed", "dropped")
@@ -63,6 +65,9 @@ class DeliveryRedacted(Conflict):
 
 def deliver(delivery_id: str, sender: str) -> dict[str, str | int | None]:
     """Send it once and keep what came of it; the artifact of its sender. Raises JobError where it was not delivered."""
+    # Only where callbacks are sent is there an HTTP client for certain: the extra `callbacks`.
+    from jobs.services import sending
+
     row = Delivery.objects.filter(pk=delivery_id, sender_id=sender).first()
     job = None if row is None else Job.objects.select_related("tenant").filter(pk=row.job_id).first()
     if row is None or job is None:

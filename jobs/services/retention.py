@@ -18,7 +18,7 @@ from jobs.conf import conf, registry
 from jobs.ids import earliest
 from jobs.registry import Site
 from jobs.services import traffic
-from jobs.store import claim_requests, due, erase
+from jobs.store import calling, claim_requests, due, erase
 from jobs.store.erase import Keep
 from jobs.store.sql import durable, sqlstate
 
@@ -40,8 +40,9 @@ def keeps() -> list[Keep]:
 
 
 def _small(limit: int) -> bool:
-    """Names of claims, bulk operations and their items; true while there is more."""
+    """Names of claims, hosts of callbacks, bulk operations and their items; true while there is more."""
     durable(lambda: claim_requests.forget_old(REQUESTS_MS))
+    durable(lambda: calling.forget_hosts(limit))
     kept_s = conf().RETENTION_S
     kept_ms = ITEMS_MS if kept_s is None else int(kept_s * 1000)
     if durable(lambda: erase.bulk_items(min(ITEMS_MS, kept_ms), limit)) >= limit:

@@ -7,25 +7,23 @@ counts is the status line; what follows is read for people and forgotten. Knows 
 from __future__ import annotations
 
 import asyncio
-import http.client
-import io
 import queue
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
+
+import httpcore
 
 from jobs import clock
 from jobs.callbacks import Endpoint, Policy
 
 TIMEOUT_S: Final = 5.0
 MOST_BYTES: Final = 64 * 1024
-HEAD_BYTES: Final = 16 * 1024
 SHOWN: Final = 1_024
-INTERIM: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,12 @@ def post(target: Endpoint, body: bytes, headers: Mapping[str, str], policy: Poli
     try:
         addresses = _addresses(target, policy, timeout_s)
         left = timeout_s - (clock.monotonic() - began)
-        status, head, text = asyncio.run(_exchange(target, addresses, _request(target, body, headers), left))
+        heard = asyncio.run(_exchange(target, addresses, body, headers, left))
     except _Failed as failed:
         return Answer(failed.code, _ms(began))
-    return Answer(_code(status), _ms(began), status, text, _retry_after(head) if status in (429, 503) else 0)
+    text = bytes(heard.text).decode("utf-8", "replace").replace("\x00", "\ufffd")
+    rests = _retry_after(heard.retry_after) if heard.status in (429, 503) else 0
+    return Answer(_code(heard.status), _ms(began), heard.status, text, rests)
 
 
 def _ms(began: float) -> int:
@@ -97,13 +97,6 @@ def _addresses(target: Endpoint, policy: Policy, timeout_s: float) -> list[str]:
     return addresses
 
 
-def _request(target: Endpoint, body: bytes, headers: Mapping[str, str]) -> bytes:
-    lines = [f"POST {target.path} HTTP/1.1", f"Host: {target.authority}", "Accept: */*", "Accept-Encoding: identity",
-             "Connection: close", f"Content-Length: {len(body)}",
-             *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
-
-
 @lru_cache(maxsize=1)
 def trust() -> ssl.SSLContext:
     """The machine's own trust; a certificate must be good and be the host's."""
@@ -112,104 +105,78 @@ def trust() -> ssl.SSLContext:
     return context
 
 
-async def _exchange(target: Endpoint, addresses: list[str], request: bytes, left: float) -> tuple[int, bytes, str]:
-    status, head, text = 0, b"", bytearray()
+class _Judged(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that were judged, whatever the host's name leads to by now."""
+
+    def __init__(self, addresses: Sequence[str], left: float) -> None:
+        self._addresses, self._share = addresses[:4], left / min(len(addresses), 2)
+
+    async def connect_tcp(self, host: str, port: int, timeout: float | None = None,  # noqa: ASYNC109
+                          local_address: str | None = None,
+                          socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+                          ) -> httpcore.AsyncNetworkStream:
+        """The first that answers."""
+        code = "not_connected"
+        for address in self._addresses:
+            try:
+                return await httpcore.AnyIOBackend().connect_tcp(address, port, self._share)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                code = "timeout" if isinstance(error, httpcore.ConnectTimeout) else "not_connected"
+        raise _Failed(code)
+
+
+@dataclass(slots=True)
+class _Heard:
+    status: int = 0
+    retry_after: str = ""
+    text: bytearray = field(default_factory=bytearray)
+
+
+async def _exchange(target: Endpoint, addresses: list[str], body: bytes, headers: Mapping[str, str],
+                    left: float) -> _Heard:
+    heard = _Heard()
+    secure = trust() if target.scheme == "https" else None
     try:
         async with asyncio.timeout(max(0.0, left)):
-            reader, writer = await _connect(target, addresses, left)
-            try:
-                writer.write(request)
-                await _drained(writer)
-                status, head = await _head(reader)
-                await _rest(reader, head, text)
-            finally:
-                # At once: whoever never closes is not waited for.
-                writer.transport.abort()
-    except TimeoutError:
-        if not status:
-            raise _Failed("timeout") from None
-    except ssl.SSLCertVerificationError:
-        raise _Failed("tls_certificate") from None
-    except ssl.SSLError:
-        raise _Failed("tls_failed") from None
-    except (OSError, EOFError, ValueError, http.client.HTTPException):
-        if not status:
-            raise _Failed("no_answer") from None
-    return status, head, bytes(text[:SHOWN]).decode("utf-8", "replace").replace("\x00", "\ufffd")
+            async with httpcore.AsyncConnectionPool(secure, network_backend=_Judged(addresses, left)) as pool:
+                await _told(pool, target, body, headers, heard)
+    except (TimeoutError, OSError, httpcore.NetworkError, httpcore.ProtocolError) as error:
+        # What breaks off behind the status line is no matter.
+        if not heard.status:
+            raise _Failed(_why(error)) from None
+    return heard
 
 
-async def _connect(target: Endpoint, addresses: list[str],
-                   left: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    secure = trust() if target.scheme == "https" else None
-    last: OSError | None = None
-    for address in addresses[:4]:
-        try:
-            return await asyncio.wait_for(asyncio.open_connection(
-                address, target.port, limit=HEAD_BYTES, ssl=secure,
-                server_hostname=target.host if secure else None), left / min(len(addresses), 2))
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            last = error
-    if isinstance(last, TimeoutError):
-        raise _Failed("timeout")
-    raise _Failed("not_connected")
-
-
-async def _drained(writer: asyncio.StreamWriter) -> None:
-    try:
-        await writer.drain()
-    except ConnectionError:
-        # It may have answered before it hung up on a body that it did not want.
-        return
-
-
-async def _head(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """The status and the headers of the final answer; interim ones are passed over."""
-    for _ in range(INTERIM):
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.LimitOverrunError:
-            raise _Failed("no_answer") from None
-        answer = http.client.HTTPResponse(_Said(head))  # type: ignore[arg-type]
-        version, status, _ = answer._read_status()  # type: ignore[attr-defined]
-        if not version.startswith("HTTP/1."):
+async def _told(pool: httpcore.AsyncConnectionPool, target: Endpoint, body: bytes, headers: Mapping[str, str],
+                heard: _Heard) -> None:
+    url = httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
+    # Closed at once, whatever the other side still has to say.
+    said = [(b"Host", target.authority.encode()), (b"Accept", b"*/*"), (b"Accept-Encoding", b"identity"),
+            (b"Connection", b"close"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    async with pool.stream("POST", url, headers=said, content=body) as response:
+        if not response.extensions["http_version"].startswith(b"HTTP/1."):
             raise _Failed("no_answer")
-        if status >= 200:
-            return status, head
-    raise _Failed("no_answer")
+        heard.status = response.status
+        heard.retry_after = next((value.decode("latin-1") for name, value in response.headers
+                                  if name.lower() == b"retry-after"), "")
+        left = MOST_BYTES
+        async for part in response.aiter_stream():
+            heard.text += part[: SHOWN - len(heard.text)]
+            if (left := left - len(part)) <= 0:
+                return
 
 
-class _Said:
-    """Bytes as `http.client` reads them from a socket."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        """All there is."""
-        return io.BytesIO(self._raw)
-
-
-async def _rest(reader: asyncio.StreamReader, head: bytes, text: bytearray) -> None:
-    """Up to 64 KiB of the body, as it comes; only its beginning is kept."""
-    announced = _header(head, "content-length")
-    left = min(MOST_BYTES, int(announced)) if announced and announced.isascii() and announced.isdigit() else MOST_BYTES
-    while left > 0 and (part := await reader.read(min(left, 8 * 1024))):
-        left -= len(part)
-        if len(text) < SHOWN:
-            text += part
+def _why(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError):
+            return "tls_certificate" if isinstance(seen, ssl.SSLCertVerificationError) else "tls_failed"
+        seen = seen.__cause__ or seen.__context__
+    return "no_answer"
 
 
-def _header(head: bytes, name: str) -> str | None:
-    for line in head.decode("latin-1").split("\r\n")[1:]:
-        key, _, value = line.partition(":")
-        if key.strip().lower() == name:
-            return value.strip()[:100]
-    return None
-
-
-def _retry_after(head: bytes) -> int:
+def _retry_after(said: str) -> int:
     """How long the host asks to be left alone, in seconds; a date is answered by our own pace."""
-    said = _header(head, "retry-after") or ""
     return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0

@@ -96,9 +96,9 @@ def dropped(delivery: str, code: str) -> None:
 
 
 _FAILED = f"""INSERT INTO jobs_callback_host (name, failures, open_until) VALUES (%s, 1,
-        CASE WHEN %s::int > 0 THEN jobs_now() + %s::int * interval '1 second' END)
+        jobs_now() + %s::int * interval '1 second')
     ON CONFLICT (name) DO UPDATE SET failures = jobs_callback_host.failures + 1, open_until = greatest(
-        CASE WHEN %s::int > 0 THEN jobs_now() + %s::int * interval '1 second' END,
+        jobs_now() + %s::int * interval '1 second',
         CASE WHEN jobs_callback_host.failures + 1 >= {FAILURES_IN_A_ROW} THEN jobs_now() + interval '1 second'
             * least({LONGEST_REST_S}, {REST_S} * 2 ^ least(jobs_callback_host.failures + 1 - {FAILURES_IN_A_ROW}, 10))
         END, jobs_callback_host.open_until)"""
@@ -106,12 +106,22 @@ _FAILED = f"""INSERT INTO jobs_callback_host (name, failures, open_until) VALUES
 
 def failed(name: str, rest_s: int = 0) -> None:
     """A host failed: after so many in a row it rests, the longer the more often; `rest_s` is what it asked for."""
-    run(_FAILED, [name, rest_s, rest_s, rest_s, rest_s])
+    run(_FAILED, [name, rest_s, rest_s])
 
 
 def answered(name: str) -> None:
     """A host answered well: its failures are forgotten."""
     run("DELETE FROM jobs_callback_host WHERE name = %s", [name])
+
+
+# Anybody may name ever new hosts.
+_FORGET = """DELETE FROM jobs_callback_host WHERE name IN (SELECT h.name FROM jobs_callback_host h
+    WHERE h.open_until IS NULL OR h.open_until < jobs_now() - interval '1 day' LIMIT {limit})"""
+
+
+def forget_hosts(limit: int) -> int:
+    """Forget hosts that have neither failed nor rested for a day; how many."""
+    return run(_FORGET.format(limit=int(limit)))
 
 
 _REPLAY = """UPDATE jobs_delivery SET state = 'pending', sender_id = %s::uuid, replays = replays + 1, ended_at = NULL

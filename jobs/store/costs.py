@@ -27,6 +27,8 @@ class Cost(NamedTuple):
         return None if self.most is None else max(Decimal(0), self.most - self.cost)
 
 
+# What the columns hold: sums of nonsense stay there.
+_LARGEST = Decimal("99999999999.999999999")
 _LOCK = f"""SELECT job.cost_usd, job.max_cost_usd FROM jobs_job job WHERE job.id = %s::uuid
     AND job.attempt_id = %s::uuid AND {BELIEVED.format(fence='job.attempt_id')} FOR NO KEY UPDATE OF job"""
 _SAID = "SELECT coalesce(cost_usd, 0) FROM jobs_attempt WHERE id = %s::uuid FOR NO KEY UPDATE"
@@ -42,9 +44,10 @@ def report(job_id: str, fence: str, total: Decimal) -> Cost | None:
     if not found:
         return None
     cost, most = found[0]
+    total = min(total, _LARGEST)
     more = total - rows(_SAID, [fence])[0][0]
     if more > 0 or cost is None:
-        more = max(more, Decimal(0))
+        more = max(Decimal(0), min(more, _LARGEST - (cost or 0)))
         run(_ATTEMPT, [total, fence])
         run(_JOB, [more, job_id, fence])
         cost = (cost or 0) + more

@@ -171,6 +171,9 @@ _TELLING_IDS = f"""SELECT t.id::text FROM jobs_job t WHERE t.idempotency_key = A
 # What sends their callbacks; one that is at it just now finds nothing to tell.
 _SENDERS = f"""SELECT t.id::text FROM jobs_job t WHERE t.id IN (SELECT y.sender_id FROM jobs_delivery y
     WHERE y.job_id = ANY({array('uuid')})) ORDER BY t.id FOR UPDATE SKIP LOCKED"""
+# By the key alone, so before the keys.
+_REQUESTS = """DELETE FROM jobs_claim_request WHERE id IN (SELECT r.id FROM jobs_claim_request r
+    JOIN jobs_key k ON k.id = r.key_id WHERE k.tenant_id = %s LIMIT {limit})"""
 _REST = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT x.ctid FROM {table} x WHERE x.tenant_id = %s LIMIT {limit}))"
 _TENANT = "DELETE FROM jobs_tenant WHERE id = %s AND deleting_at IS NOT NULL AND subject IS NOT NULL"
 
@@ -208,6 +211,10 @@ def tenants_jobs(tenant_id: int, after: str, limit: int, *, untold: bool, leave:
 def rest_of_tenant(tenant_id: int, limit: int = BATCH) -> Counter[str]:
     """Delete what the tenant has beside jobs, so many rows of each table at most; how many. None: nothing is left."""
     gone: Counter[str] = Counter()
+    if n := run(_REQUESTS.format(limit=int(limit)), [tenant_id]):
+        gone["jobs_claim_request"] = n
+        if n == limit:
+            return gone
     for table in OF_TENANT:
         if n := run(_REST.format(table=table, limit=int(limit)), [tenant_id]):
             gone[table] = n

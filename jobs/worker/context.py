@@ -276,7 +276,8 @@ class Run:
         """Say that this attempt has cost so many US dollars more; what its job may still cost, None: anything (C12).
 
         A number or a decimal text; commits by itself. Raises JobError budget_exhausted, which is never retried, once
-        the job has cost more than it may over all its attempts; StaleFence where the claim is gone; Invalid.
+        the job has cost more than it may over all its attempts; StaleFence where the claim is gone; Invalid. What was
+        said while the database was away is kept, and counts with the next word: it is not to be said again.
         """
         more = words.cost_usd(usd)
         with _counting:

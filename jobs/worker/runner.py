@@ -10,11 +10,13 @@ import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from jobs import clock, failpoints
 from jobs.conf import conf, registry
 from jobs.outcomes import Interrupted, ResultStatus
 from jobs.registry import Definition
+from jobs.routing import SYSTEM
 from jobs.services import assignments, duties, recovery, settlement, traffic, workers
 from jobs.services.assignments import Answer, Batch, Claimed, Claimer
 from jobs.worker import tenants
@@ -72,6 +74,7 @@ class Worker:
         self.claimer = Claimer(
             pairs=pairs(plan, known), by=self.by, worker_id=str(self.row.id),
             types=startable(known), weights=dict(conf().QUEUES), strict=plan.strict)
+        self._users = replace(self.claimer, pairs=[pair for pair in self.claimer.pairs if pair[0] != SYSTEM])
         self.tally = Tally()
         self._bell = Bell()
         self._woken = threading.Event()
@@ -181,7 +184,7 @@ class Worker:
             batch = self._at_once(reports, slots)
         else:
             answers, batch = settlement.settle_and_claim(
-                [r for _, r in reports], self.by, self.claimer if slots else None, slots)
+                [r for _, r in reports], self.by, self._claims if slots else None, slots)
             self.reports.settled(reports, answers)
             self._take(batch, slots)
         if batch.jobs and clock.monotonic() - asked > LATE_S:
@@ -198,7 +201,7 @@ class Worker:
         """A wide round in two transactions at the same time: half the wait, and one commit still serves many jobs."""
         settling = self._aside.ask(lambda: settlement.settle([r for _, r in reports], self.by))
         try:
-            batch = assignments.claim_now(self.claimer, slots)
+            batch = assignments.claim_now(self._claims, slots)
             self._take(batch, slots)
         finally:
             # Whatever became of the claim; and if this raises, the reports are kept.
@@ -212,6 +215,11 @@ class Worker:
             self._more = batch.again or len(batch.jobs) == slots
             self._looked = bool(batch.jobs) or not batch.again
             self._begin(batch.jobs)
+
+    @property
+    def _claims(self) -> Claimer:
+        """For everybody; for users alone while as many deliveries are under way as may be."""
+        return self.claimer if self.slots.sends else self._users
 
     def _wanted(self, ended: bool) -> int:
         """For how many slots to claim now."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from jobs import clock
+from jobs.callbacks import DELIVERY_TYPE
 from jobs.outcomes import Failed, Interrupted
 from jobs.registry import Definition
 from jobs.services.assignments import Claimed
@@ -28,6 +29,8 @@ from jobs.worker.threads import Threads
 
 log = logging.getLogger("jobs.worker")
 FIRST_AFTER_S = 1.0
+# Deliveries wait for strangers, so they run beside the slots: from so many on no more are claimed.
+SENDING = 8
 NO_THREAD = Interrupted("no_thread", 1_000_000)
 
 
@@ -70,13 +73,16 @@ class Slots:
         self.size = size
         self.by = by
         self.live: dict[str, Live] = {}
+        # Of these and the stuck ones the deliveries, which take nobody's slot.
+        self._sending: set[str] = set()
         self.ended: deque[tuple[Live, Result]] = deque()
         # Attempts that were settled without their handlers, which still run.
         self.stuck: dict[str, Live] = {}
         self.loop_seen = clock.monotonic()
         self._on_end = on_end
         self._guard = threading.Lock()
-        self._threads = Threads(size, "job")
+        # The claim that takes the last delivery may bring one a free slot.
+        self._threads = Threads(2 * size + SENDING, "job")
         self.children = Children(size, by, self._end)
         self._closing = False
         self._loop = asyncio.new_event_loop()
@@ -86,7 +92,12 @@ class Slots:
     @property
     def free(self) -> int:
         """Slots that can take a job; a handler that ignores its end keeps its slot."""
-        return self.size - len(self.live) - len(self.stuck)
+        return self.size - len(self.live) - len(self.stuck) + len(self._sending)
+
+    @property
+    def sends(self) -> bool:
+        """Whether more deliveries may be taken."""
+        return len(self._sending) < SENDING
 
     def begin(self, jobs: Iterable[tuple[Claimed, Definition]]) -> None:
         """Start these attempts."""
@@ -97,6 +108,8 @@ class Slots:
                 continue
             live = Live(job, Run(job, definition, self.by), definition.executor != "async")
             self.live[job.fence] = live
+            if job.type == DELIVERY_TYPE:
+                self._sending.add(job.fence)
             if live.threaded:
                 self._in_a_thread(live, definition)
             else:
@@ -137,6 +150,7 @@ class Slots:
             if live.ended:
                 # Settled without it: this is late output, and its slot is free again.
                 self.stuck.pop(live.job.fence, None)
+                self._sending.discard(live.job.fence)
             else:
                 live.ended = live.run.over = True
                 self.ended.append((live, live.meant(result)))
@@ -148,6 +162,8 @@ class Slots:
         while self.ended:
             live, result = self.ended.popleft()
             self.live.pop(live.job.fence, None)
+            if self._sending and live.job.fence not in self.stuck:
+                self._sending.discard(live.job.fence)
             taken.append((live, result))
         return taken
 

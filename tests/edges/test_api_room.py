@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.models import Attempt, Job
-from jobs.services import claiming, commands, keys
+from jobs.services import claiming, commands, intake, keys
 from tests import database as db
 from tests.driver import check
 from tests.edges.caller import Caller
@@ -220,3 +220,15 @@ def test_nobody_waits_in_vain_for_a_wake_that_was_lost(port, caller):
 
     [told] = while_waiting(lambda: claims(port, [caller.secret]), silently)
     assert len(told.body["assignments"]) == 1
+
+
+def test_those_who_wait_outlast_a_database_that_drops_every_connection(port, caller):
+    """C31, case-C09: sixty wait, the listener's connection and all others are cut, and each is served as before."""
+    def cut() -> None:
+        count("application_name IN ('served', 'jobs live') AND pg_terminate_backend(pid)")
+        for _ in range(60):
+            intake.enqueue("outside", {})
+
+    answers = while_waiting(lambda: claims(port, [caller.secret] * 60), cut)
+    assert {(one.status, len(one.body["assignments"])) for one in answers} == {(200, 1)}
+    assert Attempt.objects.count() == 60

@@ -357,6 +357,19 @@ def test_ten_failures_in_a_row_let_a_host_rest_and_others_go_on(driver, settings
         assert Delivery.objects.filter(host="localhost", state="delivered").count() == 12
 
 
+def test_hosts_that_are_asked_no_more_are_forgotten_a_day_later(driver, sink) -> None:
+    """E13: anybody may name ever new ones; while one is tried again its failures in a row are counted on."""
+    sink.answer = status(503)
+    driver.cancel(driver.enqueue(callback_url=url(sink)))
+    send(driver, 1)
+    duty = retention.Retention()
+    for hours, left in ((1, 1), (24, 0)):
+        driver.pass_time(3_600 * hours)
+        for _ in range(6):
+            duty.tick()
+        assert CallbackHost.objects.count() == left
+
+
 def test_a_thousand_ends_to_one_host_are_two_at_once_and_another_host_is_served_meanwhile(driver, settings) -> None:
     """E11, case-I02: the flood stands behind the gate, where skipping it costs a claim nothing."""
     with Sink() as victim, Sink() as other:

@@ -69,6 +69,20 @@ def test_without_a_maximum_costs_are_kept_and_bound_nothing(driver: Driver) -> N
     assert Job.objects.get().cost_usd == Decimal("123456.789")
 
 
+def test_sums_of_nonsense_stay_at_what_a_column_holds(driver: Driver) -> None:
+    """C12: over the words of one attempt, and over attempts; nobody gets an error of the database's."""
+    driver.enqueue(retry=MANY)
+    held = driver.claim_one()
+    run = run_of(driver, held)
+    for _ in range(2):
+        assert run.cost("60000000000") is None
+    driver.release(held)
+    again = driver.claim_one()
+    assert run_of(driver, again).cost("99999999999") is None
+    driver.complete(again)
+    assert Job.objects.get().cost_usd == Decimal("99999999999.999999999")
+
+
 def test_an_attempt_that_has_ended_reports_nothing_any_more(driver: Driver) -> None:
     """E14.2: the guard is in the lock of the job's row."""
     driver.enqueue(max_cost_usd=1)

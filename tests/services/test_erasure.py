@@ -21,6 +21,7 @@ from jobs.models import (
     AttemptLog,
     BulkOperation,
     ClaimLine,
+    ClaimRequest,
     Command,
     DeadLetter,
     Erasure,
@@ -776,15 +777,17 @@ def talkative(driver: Driver, owned_site: None) -> Driver:
     driver.claim_one()
     cancellation.cancel(owned, by="user:test")
     operations.begin("discard", Match(tenant_id=of(WORD).pk), by="user:test", reason="r", token=uuid.uuid4())
-    keys.make(default_workspace(), WORD, ["read"], tenant=of(WORD))
+    key, _ = keys.make(default_workspace(), WORD, ["read"], tenant=of(WORD))
+    ClaimRequest.objects.bulk_create([ClaimRequest(key=key, request_id=f"{WORD}-{n}", fingerprint=b"", attempts=[])
+                                      for n in range(erase.BATCH + 1)])
     return driver
 
 
 def test_after_redaction_nothing_that_was_said_is_in_any_column_of_any_table(talkative: Driver) -> None:
-    """E13: by every door, and the history still verifies; the tenant's own name, key and owner stay with it."""
+    """E13: by every door, and the history still verifies; the tenant's own names, keys and owners stay with it."""
     for job in Job.objects.filter(tenant_id=of(WORD).pk):
         erasure.redact_job(job.pk, **BY)
-    assert everywhere(WORD).keys() <= {"jobs_tenant", "jobs_owner", "jobs_key"}
+    assert everywhere(WORD).keys() <= {"jobs_tenant", "jobs_owner", "jobs_key", "jobs_claim_request"}
     call_command("verify", "--strict", stdout=io.StringIO())
 
 

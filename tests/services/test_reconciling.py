@@ -203,9 +203,11 @@ def test_the_end_of_an_erased_job_is_told_to_nobody(driver, caplog):
 
 
 def test_only_sites_that_ask_have_the_job_that_tells(settings):
-    """Where no type asks, there is no such type, no group and no hook that looks."""
-    assert "system" in registry().groups()
+    """Where no type asks, there is no such type, and no hook that looks; and no group, but that callbacks are sent."""
+    assert "job-ended@1" in registry().names()
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": ["tests.definitions"]}
+    assert "system" in registry().groups()
+    settings.JOBS = {**settings.JOBS, "CALLBACKS": False}
     assert "system" not in registry().groups()
     assert "job-ended@1" not in registry().names()
 

@@ -8,6 +8,7 @@ from typing import Any
 from jobs.models import Job
 from jobs.routing import SYSTEM
 from jobs.selectors import limit
+from jobs.services import throttles
 from jobs.services.blockers.asking import NAMED, Asked, Blocker, Holding, before_it, holding
 from jobs.states import HELD, Gate, State
 from jobs.store import admission
@@ -64,6 +65,8 @@ def tenant(asked: Asked) -> Iterator[Blocker]:
         ids = running.ids(asked)
         yield Blocker("tenant_at_cap", f"Its tenant runs {running.used} of at most {most} jobs at once; in its"
                       f" slots: {before_it(ids)}.", {"most": most, "used": running.used, "holders": ids})
+    elif parked == "paused" and not any(one.kind == "tenant" for one in throttles.blockers_of(job)):
+        yield Blocker("line_parked", "Its tenant is paused no more; it is about to have its turns back.", {}, "repair")
     elif parked == "cap":
         yield Blocker("line_parked", "Its tenant has room again; it is about to have its turns back.",
                       {"used": running.used, "most": most}, "repair")
