@@ -1,7 +1,7 @@
 """Throttles in the claim: what caps and pauses of queues, worker groups, types and tenants hold back (C9, C11).
 
-They are read by the statement that reads the lines, so that they cost nothing of their own, and a pause that has
-committed is seen by every claim that begins later. The cap's key is tried in a statement before the one that counts.
+They are read by the statement that reads the lines, which otherwise asks whether there is any, so that a pause that
+has committed is seen by every claim that begins later. A cap's key is tried in a statement before the one that counts.
 Jobs of a full or paused type leave the claim's index behind the gate `type`, lines of paused tenants are parked.
 """
 
