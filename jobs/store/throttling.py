@@ -194,13 +194,14 @@ def held_types(after: str, limit: int) -> list[tuple[str, list[str]]]:
 
 
 # A tenant's own pause, and those of its workspace; the site's queues and worker groups park nobody.
-_UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE parked = 'paused' AND id = ANY(ARRAY(
-    SELECT x.id FROM (SELECT l.id, l.workspace_id, l.worker_group, l.queue, l.tenant_id FROM jobs_claim_line l
+_UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELECT y.id FROM jobs_claim_line y
+    WHERE y.parked = 'paused' AND y.id = ANY(ARRAY(
+        SELECT x.id FROM (SELECT l.id, l.workspace_id, l.worker_group, l.queue, l.tenant_id FROM jobs_claim_line l
             WHERE l.parked = 'paused' AND l.tenant_id > %s ORDER BY l.tenant_id LIMIT {{limit}}) x
-    WHERE NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.tenant_id = x.tenant_id AND {PAUSED})
-        AND NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.workspace_id = x.workspace_id AND {PAUSED}
-            AND (t.kind = 'queue' AND t.name = x.queue OR t.kind = 'worker_group' AND t.name = x.worker_group))
-    ORDER BY x.id))"""
+        WHERE NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.tenant_id = x.tenant_id AND {PAUSED})
+            AND NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.workspace_id = x.workspace_id AND {PAUSED}
+                AND (t.kind = 'queue' AND t.name = x.queue OR t.kind = 'worker_group' AND t.name = x.worker_group))))
+    ORDER BY y.id FOR NO KEY UPDATE))"""
 _PARKED = """SELECT max(s.tenant_id), count(*) FROM (SELECT tenant_id FROM jobs_claim_line
     WHERE parked = 'paused' AND tenant_id > %s ORDER BY tenant_id LIMIT {limit}) s"""
 
