@@ -21,10 +21,12 @@ Place = tuple[int, str, str, int]  # workspace, worker group, queue, tenant: a l
 PAUSED = "(t.paused_at IS NOT NULL AND (t.paused_until IS NULL OR t.paused_until > jobs_now()))"
 NAME = "t.kind || ':' || coalesce('w' || t.workspace_id, '*') || ':' || t.name"
 USED = f"(SELECT count(*) FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended({NAME}, 0))"
-# Of the pairs that are asked for, and of every type; the counts are hints, which spare a full cap its key.
+# Of the pairs that are asked for, and of every type, by an index past those of tenants. The counts are hints, which
+# spare a full cap its key.
 READ = f"""SELECT 0, 0, t.workspace_id, NULL, t.most, CASE WHEN t.most IS NOT NULL AND t.kind <> 'type' THEN {USED} END,
         t.kind || ':' || t.name, {PAUSED}
-    FROM jobs_throttle t WHERE (t.kind = 'type' OR t.kind = 'queue' AND t.name = ANY({array('text')})
+    FROM jobs_throttle t WHERE t.tenant_id IS NULL AND (t.kind = 'type'
+        OR t.kind = 'queue' AND t.name = ANY({array('text')})
         OR t.kind = 'worker_group' AND t.name = ANY({array('text')}))"""
 
 

@@ -285,8 +285,8 @@ def test_what_is_blocked_at_the_head_costs_a_claim_nothing(driver: Driver, block
     block()
     noise.execute("ANALYZE jobs_job, jobs_claim_line, jobs_tenant, jobs_throttle")
     by.cursors.update(dict.fromkeys(by.pairs, 0))
-    cost = measure(by, 10)
     after = _statements(by)
+    cost = measure(by, 10)
     assert cost.claimed == 10
     assert cost.a_job <= 1.5 * empty.a_job + 4, (cost.a_job, empty.a_job)
     assert after == before
