@@ -31,10 +31,11 @@ def done(value: Any = None) -> Completed:
 
 
 def claimer(*groups: str, queues: tuple[str, ...] = QUEUES, **more: Any) -> Claimer:
-    """A claimer that serves these worker groups (default: `default`)."""
+    """A claimer that serves these worker groups (default: `default`), from the first tenant on."""
     worker = str(uuid.uuid4())
-    return Claimer(pairs=[(g, q) for g in groups or ("default",) for q in queues], by=f"worker:{worker}",
-                   worker_id=worker, **more)
+    pairs = [(g, q) for g in groups or ("default",) for q in queues]
+    more.setdefault("cursors", dict.fromkeys(pairs, 0))
+    return Claimer(pairs=pairs, by=f"worker:{worker}", worker_id=worker, **more)
 
 
 def story(job_id: object) -> list[receipts.Receipt]:

@@ -1,6 +1,5 @@
-"""Retry budgets of tenants, costs of jobs, and limits that carry an ETag."""
+"""Retry budgets of tenants and the windows in which they are spent, costs of jobs, and limits that carry an ETag."""
 
-import django.db.models.deletion
 from django.db import migrations, models
 from django.db.models import Q
 
@@ -32,14 +31,20 @@ class Migration(migrations.Migration):
         migrations.AddField("attempt", "cost_usd", dollars(
             "What it has cost by its holder's word; null: nothing was said (C12)")),
         migrations.CreateModel(
-            name="RetryWindow",
+            name="TenantWindow",
             fields=[
-                ("tenant", models.OneToOneField(
-                    on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name="retry_window",
-                    serialize=False, to="jobs.tenant")),
-                ("started_at", models.DateTimeField()),
+                ("pk", models.CompositePrimaryKey(
+                    "tenant_id", "kind", blank=True, editable=False, primary_key=True, serialize=False)),
+                ("tenant_id", models.BigIntegerField()),
+                ("kind", models.CharField(max_length=8, db_comment="retry or requeue")),
+                ("began_at", models.DateTimeField()),
                 ("spent", models.PositiveIntegerField()),
             ],
-            options={"db_table": "jobs_retry_window", "default_permissions": ()},
+            options={
+                "db_table": "jobs_tenant_window",
+                "default_permissions": (),
+                "constraints": [models.CheckConstraint(
+                    name="window_kind_known", condition=Q(kind__in=["retry", "requeue"]))],
+            },
         ),
     ]

@@ -92,13 +92,4 @@ class Migration(migrations.Migration):
             null=True, db_comment="Most requeues of a tenant in a window (C28)")),
         migrations.AddField("limits", "requeue_window_s", models.PositiveIntegerField(
             null=True, db_comment="That window in seconds; null: 60 (C28)")),
-        migrations.CreateModel(
-            name="RequeueWindow",
-            fields=[
-                ("tenant_id", models.BigIntegerField(primary_key=True, serialize=False)),
-                ("began_at", models.DateTimeField()),
-                ("spent", models.PositiveIntegerField()),
-            ],
-            options={"db_table": "jobs_requeue_window", "default_permissions": ("view",)},
-        ),
     ]

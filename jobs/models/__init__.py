@@ -14,7 +14,7 @@ from jobs.models.line import ClaimLine
 from jobs.models.owner import Owner
 from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
-from jobs.models.tenancy import Limits, RequeueWindow, RetryWindow, Tenant, Workspace
+from jobs.models.tenancy import Limits, Tenant, TenantWindow, Workspace
 from jobs.models.throttle import Throttle
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
@@ -22,6 +22,6 @@ from jobs.models.worker import Leader, Worker
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkItem", "BulkOperation", "CallbackHost", "CallbackSecret",
     "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Grant", "Job", "Key",
-    "Leader", "Limits", "Owner", "Receipt", "RequeueWindow", "RetryWindow", "Target", "Tenant", "Throttle", "Traffic",
+    "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "TenantWindow", "Throttle", "Traffic",
     "Worker", "Workspace",
 ]

@@ -99,31 +99,24 @@ class Limits(models.Model):
         return f"limits of {f'workspace {self.workspace_id}' if self.tenant_id is None else f'tenant {self.tenant_id}'}"
 
 
-class RetryWindow(models.Model):
-    """What a tenant has spent of its retry budget since its window began, with the first restart in it (C20, E4)."""
+class TenantWindow(models.Model):
+    """What a tenant has spent since a window began with the first spending in it: restarts (C20), requeues (C28).
 
-    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="retry_window")
-    started_at = models.DateTimeField()
-    spent = models.PositiveIntegerField()
+    Only tenants with such a limit have a row.
+    """
 
-    class Meta:
-        db_table = "jobs_retry_window"
-        default_permissions = ()
-
-    def __str__(self) -> str:
-        return f"retries of tenant {self.tenant_id}"
-
-
-class RequeueWindow(models.Model):
-    """How many requeues a tenant has had since its present window began; a row only where a rate is set (C28)."""
-
-    tenant_id = models.BigIntegerField(primary_key=True)
+    pk = models.CompositePrimaryKey("tenant_id", "kind")
+    tenant_id = models.BigIntegerField()
+    kind = models.CharField(max_length=8, db_comment="retry or requeue")
     began_at = models.DateTimeField()
     spent = models.PositiveIntegerField()
 
     class Meta:
-        db_table = "jobs_requeue_window"
-        default_permissions = ("view",)
+        db_table = "jobs_tenant_window"
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(name="window_kind_known", condition=models.Q(kind__in=["retry", "requeue"])),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.spent} of {self.tenant_id}"
+        return f"{self.kind} of tenant {self.tenant_id}"

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 
 from jobs.errors import Refused
-from jobs.store import budgets as store
-from jobs.store.budgets import Spent
+from jobs.store import windows
 from jobs.store.sql import joining
+from jobs.store.windows import Kind, Spent
 
 __all__ = ["RateLimited", "Spent", "left", "spend", "take"]
 
@@ -25,7 +25,7 @@ class RateLimited(Refused):
 
 def left(tenant_id: int) -> Spent | None:
     """What the tenant may still spend, and when its window ends; None: it has no budget, and is not limited."""
-    return store.read([tenant_id]).get(tenant_id)
+    return windows.read(Kind.RETRY, [tenant_id]).get(tenant_id)
 
 
 def take(wanted: Mapping[int, int]) -> dict[int, int]:
@@ -35,10 +35,8 @@ def take(wanted: Mapping[int, int]) -> dict[int, int]:
     jobs are locked (DESIGN 4), and commit soon: failures of the same tenant wait meanwhile. Tenants without a budget
     are granted all, and nothing is written for them.
     """
-    limited = store.read(sorted(wanted))
     with joining():
-        granted = store.take({t: n for t, n in wanted.items() if t in limited}) if limited else {}
-    return {**wanted, **granted}
+        return windows.take(Kind.RETRY, wanted)
 
 
 def spend(tenant_id: int, n: int = 1) -> None:
@@ -51,7 +49,8 @@ def spend(tenant_id: int, n: int = 1) -> None:
             raise refusal(tenant_id)
 
 
-def refusal(tenant_id: int) -> RateLimited:
-    """What a requeue over the budget is told; for those who `take` for many."""
-    window = left(tenant_id)
-    return RateLimited(retry_after_s=max(1, math.ceil(window.left_s)) if window else 1)
+def refusal(tenant_id: int, kind: Kind = Kind.RETRY) -> RateLimited:
+    """What a requeue over the budget, or the rate, is told; for those who `take` for many."""
+    window = windows.read(kind, [tenant_id]).get(tenant_id)
+    return RateLimited(field="tenant_subject" if kind is Kind.REQUEUE else None,
+                       retry_after_s=max(1, math.ceil(window.left_s)) if window else 1)

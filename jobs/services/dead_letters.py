@@ -12,14 +12,14 @@ from jobs.errors import Conflict, IllegalMove, Invalid, JobsError, KeyReused, Re
 from jobs.models import DeadLetter
 from jobs.receipts import Kind
 from jobs.services import budgets, editing, words
-from jobs.services.budgets import RateLimited
 from jobs.services.cancellation import answered, check_reason
 from jobs.states import Verb
-from jobs.store import letters, requeues
+from jobs.store import letters, windows
 from jobs.store.letters import Letter
 from jobs.store.moves import Answer, Moved, apply, note
 from jobs.store.sql import joining
 from jobs.store.verbs import Move
+from jobs.store.windows import Kind as Spending
 
 GIVEN = object()
 
@@ -88,9 +88,14 @@ def requeue_many(letter_ids: Sequence[int], *, by: str, reason: str = "requeued"
         found = letters.lock(letter_ids)
         answers = {pk: refusal for pk, letter in found.items() if (refusal := _refusal(letter)) is not None}
         wanted = [letter for pk, letter in found.items() if pk not in answers]
-        for over in (_over_rate, _over_budget) if limited else (_over_budget,):
-            answers |= over(wanted)
-            wanted = [letter for letter in wanted if letter.id not in answers]
+        # The rate first, and what the budget refuses comes back to it. The house's own jobs have neither.
+        bound = [letter for letter in wanted if not letter.house]
+        over = _over(Spending.REQUEUE, bound) if limited else {}
+        broke = _over(Spending.RETRY, [letter for letter in bound if letter.id not in over])
+        if limited and broke:
+            windows.give_back(Spending.REQUEUE, Counter(w.tenant_id for w in bound if w.id in broke))
+        answers |= over | broke
+        wanted = [letter for letter in wanted if letter.id not in answers]
         facts = {} if bulk is None else {"bulk": bulk}
         moves = [Move(w.job_id, Verb.REQUEUE, by=by, reason=reason, facts=dict(facts)) for w in wanted]
         answers |= {w.id: answer for w, answer in zip(wanted, apply(moves), strict=True)}
@@ -110,27 +115,17 @@ def _refusal(letter: Letter) -> JobsError | None:
     return InputRedacted() if letter.redacted else None
 
 
-def _over_rate(wanted: Sequence[Letter]) -> dict[int, JobsError]:
-    """Those beyond what their tenants may requeue for now; the others are counted (C28)."""
-    room = requeues.take(Counter(letter.tenant_id for letter in wanted))
+def _over(kind: Spending, wanted: Sequence[Letter]) -> dict[int, JobsError]:
+    """Those beyond what their tenants may spend for now; the others are counted (C20, C28, E4)."""
+    room = Counter(windows.take(kind, Counter(letter.tenant_id for letter in wanted)))
     refused: dict[int, JobsError] = {}
-    for letter in wanted:
-        left = room.get(letter.tenant_id)
-        if left is not None and left.granted < 1:
-            refused[letter.id] = RateLimited(field="tenant_subject", retry_after_s=left.retry_after_s)
-        elif left is not None:
-            room[letter.tenant_id] = left._replace(granted=left.granted - 1)
-    return refused
-
-
-def _over_budget(wanted: Sequence[Letter]) -> dict[int, JobsError]:
-    """Those beyond their tenants' retry budgets, which the others are spent of, whoever asks (C20, E4)."""
-    room = Counter(budgets.take(Counter(letter.tenant_id for letter in wanted)))
-    refused: dict[int, JobsError] = {}
+    told: dict[int, JobsError] = {}
     for letter in wanted:
         room[letter.tenant_id] -= 1
         if room[letter.tenant_id] < 0:
-            refused[letter.id] = budgets.refusal(letter.tenant_id)
+            if letter.tenant_id not in told:
+                told[letter.tenant_id] = budgets.refusal(letter.tenant_id, kind)
+            refused[letter.id] = told[letter.tenant_id]
     return refused
 
 

@@ -175,8 +175,13 @@ def park(pair: tuple[str, str], tenants: Sequence[int], word: str = "cap") -> No
 
 
 def hold(job_ids: Sequence[str], gate: Gate = Gate.EXCLUSIVE) -> None:
-    """Take jobs, locked by us, out of the claim index: of full groups, or of a full or paused type."""
-    sql = f"UPDATE jobs_job SET gate = '{gate.value}' WHERE id = ANY({array('uuid')}) AND state = 'queued'"
+    """Take jobs, locked by us, out of the claim index: of full groups, or of a full or paused type.
+
+    One that had another gate by the time we locked it keeps that.
+    """
+    # Not `gate IS NULL`, which would offer the planner the claim's index: by it the whole backlog can be read.
+    sql = (f"UPDATE jobs_job SET gate = '{gate.value}' WHERE id = ANY({array('uuid')}) AND state = 'queued'"
+           " AND coalesce(gate, '') = ''")
     run(sql, [packed(job_ids)])
 
 

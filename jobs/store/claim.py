@@ -24,7 +24,7 @@ from jobs.models import Job
 from jobs.receipts import Kind
 from jobs.routing import SYSTEM
 from jobs.states import State
-from jobs.store import admission, throttling
+from jobs.store import admission, rotation, throttling
 from jobs.store.picking import Candidate, Line, Pair, Picked, admit, judge, places_left, shut
 from jobs.store.spoilt import FAULTS, Spoilt, Unclaimable
 from jobs.store.sql import ALIAS, array, chain_hash, packed, rows
@@ -150,51 +150,21 @@ def _gather(claimer: Claimer, picked: Picked) -> None:
     picked.again = True
 
 
-_LINES = """SELECT s.n, s.id, s.workspace_id, s.tenant_id, coalesce(own.tenant_concurrency, ws.tenant_concurrency),
-    coalesce(own.exclusive_group_max, ws.exclusive_group_max),
-    coalesce(own.exclusive_group_scope, ws.exclusive_group_scope, 'tenant'), coalesce({paused}, false)
-    FROM (SELECT p.n, line.* FROM unnest({arrays}) WITH ORDINALITY p(worker_group, queue, after, n)
-        CROSS JOIN LATERAL (SELECT * FROM (
-            (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id > p.after
-                ORDER BY {order} LIMIT {limit})
-            UNION ALL
-            (SELECT x.id, x.workspace_id, x.tenant_id FROM jobs_claim_line x WHERE {where} AND x.tenant_id <= p.after
-                ORDER BY {order} LIMIT {limit})) y LIMIT {limit}) line) s
-    LEFT JOIN jobs_limits own ON own.tenant_id = s.tenant_id
-    LEFT JOIN jobs_limits ws ON ws.workspace_id = s.workspace_id AND ws.tenant_id IS NULL
-    LEFT JOIN jobs_throttle t ON t.tenant_id = s.tenant_id
-    UNION ALL {throttles}"""
-
-
 def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int, picked: Picked) -> dict[int, tuple[list[Line], bool]]:
-    """The next tenants of each pair in rotation, numbered by pair, and whether there may be more; locks nothing.
+    """The next tenants of each pair in rotation, numbered by pair, and whether there may be more.
 
     Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
     of a queue from every other claimer. The throttles come with them, as number 0.
     """
-    where = "x.worker_group = p.worker_group AND x.queue = p.queue AND x.parked IS NULL"
-    if claimer.workspace_id is not None:
-        where += f" AND x.workspace_id = {int(claimer.workspace_id)}"
-    if claimer.tenant_id is not None:
-        where += f" AND x.tenant_id = {int(claimer.tenant_id)}"
-    for pair, full in picked.shut.items():
-        if pair in pairs and full:
-            where += f" AND NOT (p.n = {pairs.index(pair) + 1} AND x.workspace_id IN ({', '.join(map(str, full))}))"
-    throttles = throttling.READ
-    if claimer.workspace_id is not None:
-        throttles += f" AND (t.workspace_id IS NULL OR t.workspace_id = {int(claimer.workspace_id)})"
-    # Only the open lines' own index ends with the id: without statistics the planner also liked the one of all lines.
-    order = "x.tenant_id, x.id" if claimer.workspace_id is None else "x.tenant_id"
-    arrays = ", ".join((array("text"), array("text"), array("bigint")))
-    sql = _LINES.format(arrays=arrays, where=where, order=order, limit=int(limit), paused=throttling.PAUSED,
-                        throttles=throttles)
-    cursors = [claimer.cursors.get(pair, 0) for pair in pairs]
+    scope = rotation.Scope(claimer.workspace_id, claimer.tenant_id)
+    if new := [pair for pair in pairs if pair not in claimer.cursors]:
+        claimer.cursors.update(zip(new, rotation.anywhere(scope, new), strict=True))
+    cursors = [claimer.cursors[pair] for pair in pairs]
     found: dict[int, dict[int, Line]] = {}
     # A tenant may have several lines for a while: what was cut off is told by rows, not by tenants.
     count: dict[int, int] = {}
-    groups, queues = packed([p[0] for p in pairs]), packed([p[1] for p in pairs])
     rules: list[Sequence[Any]] = []
-    for n, *line in rows(sql, [groups, queues, packed(cursors), queues, groups]):
+    for n, *line in rotation.look(scope, pairs, cursors, limit, picked.shut):
         if n == 0:
             rules.append(line)
             continue

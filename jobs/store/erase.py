@@ -157,8 +157,8 @@ def bulk_items(ms: int, limit: int) -> int:
 # --- a whole tenant ---------------------------------------------------------------------------------------------------
 
 # What a tenant has beside its jobs; each has a tenant_id.
-OF_TENANT = ("jobs_bulk_operation", "jobs_callback_secret", "jobs_limits", "jobs_requeue_window", "jobs_key",
-             "jobs_owner", "jobs_target", "jobs_claim_line", "jobs_retry_window", "jobs_throttle")
+OF_TENANT = ("jobs_bulk_operation", "jobs_callback_secret", "jobs_limits", "jobs_tenant_window", "jobs_key",
+             "jobs_owner", "jobs_target", "jobs_claim_line", "jobs_throttle")
 # A full lock, since they are deleted. Untold ends are waited for until patience is over.
 _NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
         WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)

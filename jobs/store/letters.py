@@ -27,6 +27,7 @@ class Letter(NamedTuple):
     superseded: bool
     redacted: bool
     tenant_id: int
+    house: bool
 
 
 # Targets before jobs, each by id: the order of everybody else (E3).
@@ -39,7 +40,7 @@ _LOCK_JOBS = f"""SELECT job.id FROM jobs_job job WHERE job.id IN (SELECT d.job_i
 # A statement of its own: the one that waited for a lock has read the letters before.
 _OPEN = f"""SELECT d.id, job.id::text, job.type, job.version, tenant.archived_at IS NOT NULL,
         job.generation IS NOT NULL AND t.generation IS DISTINCT FROM job.generation, job.input = '',
-        job.tenant_id
+        job.tenant_id, d.house
     FROM jobs_dead_letter d JOIN jobs_job job ON job.id = d.job_id JOIN jobs_tenant tenant ON tenant.id = job.tenant_id
     LEFT JOIN jobs_target t ON t.id = job.target_id
     WHERE d.id = ANY({array('bigint')}) AND d.resolved_at IS NULL"""

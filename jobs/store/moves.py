@@ -20,8 +20,7 @@ from jobs.outcomes import END_OF, Completed, Failed
 from jobs.receipts import Kind, body_text
 from jobs.routing import SYSTEM
 from jobs.states import State, Verb
-from jobs.store import admission, budgets, commands
-from jobs.store.budgets import BUDGET
+from jobs.store import admission, commands, windows
 from jobs.store.owning import BELIEVED
 from jobs.store.sql import array, chain_hash, packed, rows
 from jobs.store.verbs import Change, Move, Row, completion, decide, refusal
@@ -31,7 +30,7 @@ _LEAN = ("id::text, state, attempt_id::text, workspace_id, tenant_id, worker_gro
 _FULL = _LEAN + (
     ", revision, reason, chain, failures, lapses, releases, interruptions, max_attempts, base_delay_ms, max_delay_ms,"
     " retry_on, lapse_counts, max_lapses, dead_letter, deadline_ms, deadline_at, abort_reason,"
-    f" CASE WHEN worker_group <> '{SYSTEM}' THEN {BUDGET.format(t='jobs_job')} END")
+    f" CASE WHEN worker_group <> '{SYSTEM}' THEN {windows.limit(windows.Kind.RETRY, 'jobs_job')} END")
 # Waits for whoever holds a job: a settle must happen, so it is the claim that skips locked rows and never this.
 _LOCK = "SELECT jobs_now(), {columns} FROM jobs_job WHERE id = ANY(" + array("uuid") + ") ORDER BY id FOR NO KEY UPDATE"
 _SHORT = frozenset({Verb.COMPLETE, Verb.START})
@@ -112,12 +111,12 @@ def _apply(moves: Sequence[Move], release: bool) -> list[Answer]:
 
 def _spend(moves: Sequence[Move], changes: dict[str, tuple[int, Change]], now: datetime) -> list[str]:
     """Restarts of tenants with a retry budget spend it, oldest jobs first; beyond it they are decided anew (C20)."""
-    most = budgets.platform()
+    most = windows.platform()
     wanted = [id_ for id_, (_, change) in changes.items() if change.restarts and change.row.worker_group != SYSTEM
               and (most is not None or change.row.retry_budget is not None)]
     if not wanted:
         return []
-    granted = budgets.take(Counter(changes[id_][1].row.tenant_id for id_ in wanted))
+    granted = windows.take(windows.Kind.RETRY, Counter(changes[id_][1].row.tenant_id for id_ in wanted))
     spent = []
     for id_ in sorted(wanted):
         n, change = changes[id_]
@@ -133,7 +132,7 @@ def _give_back(spent: list[str], changes: dict[str, tuple[int, Change]], answers
     """What the write refused was no restart."""
     lost = Counter(changes[id_][1].row.tenant_id for id_ in spent if not isinstance(answers[changes[id_][0]], Moved))
     if lost:
-        budgets.give_back(lost)
+        windows.give_back(windows.Kind.RETRY, lost)
 
 
 def _lock(moves: Sequence[Move]) -> tuple[dict[str, Row], datetime]:

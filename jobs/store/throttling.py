@@ -1,7 +1,7 @@
 """Throttles in the claim: what caps and pauses of queues, worker groups, types and tenants hold back (C9, C11).
 
-They are read by the statement that reads the lines, so that they cost nothing of their own, and a pause that has
-committed is seen by every claim that begins later. The cap's key is tried in a statement before the one that counts.
+They are read by the statement that reads the lines, which otherwise asks whether there is any, so that a pause that
+has committed is seen by every claim that begins later. A cap's key is tried in a statement before the one that counts.
 Jobs of a full or paused type leave the claim's index behind the gate `type`, lines of paused tenants are parked.
 """
 
@@ -21,10 +21,12 @@ Place = tuple[int, str, str, int]  # workspace, worker group, queue, tenant: a l
 PAUSED = "(t.paused_at IS NOT NULL AND (t.paused_until IS NULL OR t.paused_until > jobs_now()))"
 NAME = "t.kind || ':' || coalesce('w' || t.workspace_id, '*') || ':' || t.name"
 USED = f"(SELECT count(*) FROM jobs_attempt_cap c WHERE c.cap_key = hashtextextended({NAME}, 0))"
-# Of the pairs that are asked for, and of every type; the counts are hints, which spare a full cap its key.
+# Of the pairs that are asked for, and of every type, by an index past those of tenants. The counts are hints, which
+# spare a full cap its key.
 READ = f"""SELECT 0, 0, t.workspace_id, NULL, t.most, CASE WHEN t.most IS NOT NULL AND t.kind <> 'type' THEN {USED} END,
         t.kind || ':' || t.name, {PAUSED}
-    FROM jobs_throttle t WHERE (t.kind = 'type' OR t.kind = 'queue' AND t.name = ANY({array('text')})
+    FROM jobs_throttle t WHERE t.tenant_id IS NULL AND (t.kind = 'type'
+        OR t.kind = 'queue' AND t.name = ANY({array('text')})
         OR t.kind = 'worker_group' AND t.name = ANY({array('text')}))"""
 
 
@@ -194,13 +196,14 @@ def held_types(after: str, limit: int) -> list[tuple[str, list[str]]]:
 
 
 # A tenant's own pause, and those of its workspace; the site's queues and worker groups park nobody.
-_UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE parked = 'paused' AND id = ANY(ARRAY(
-    SELECT x.id FROM (SELECT l.id, l.workspace_id, l.worker_group, l.queue, l.tenant_id FROM jobs_claim_line l
+_UNPARK = f"""UPDATE jobs_claim_line SET parked = NULL WHERE id = ANY(ARRAY(SELECT y.id FROM jobs_claim_line y
+    WHERE y.parked = 'paused' AND y.id = ANY(ARRAY(
+        SELECT x.id FROM (SELECT l.id, l.workspace_id, l.worker_group, l.queue, l.tenant_id FROM jobs_claim_line l
             WHERE l.parked = 'paused' AND l.tenant_id > %s ORDER BY l.tenant_id LIMIT {{limit}}) x
-    WHERE NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.tenant_id = x.tenant_id AND {PAUSED})
-        AND NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.workspace_id = x.workspace_id AND {PAUSED}
-            AND (t.kind = 'queue' AND t.name = x.queue OR t.kind = 'worker_group' AND t.name = x.worker_group))
-    ORDER BY x.id))"""
+        WHERE NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.tenant_id = x.tenant_id AND {PAUSED})
+            AND NOT EXISTS (SELECT 1 FROM jobs_throttle t WHERE t.workspace_id = x.workspace_id AND {PAUSED}
+                AND (t.kind = 'queue' AND t.name = x.queue OR t.kind = 'worker_group' AND t.name = x.worker_group))))
+    ORDER BY y.id FOR NO KEY UPDATE))"""
 _PARKED = """SELECT max(s.tenant_id), count(*) FROM (SELECT tenant_id FROM jobs_claim_line
     WHERE parked = 'paused' AND tenant_id > %s ORDER BY tenant_id LIMIT {limit}) s"""
 

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import connection
 
 from jobs.store import claim as claims
+from jobs.store import rotation
 from jobs.store.claim import Claimer
 from jobs.store.sql import durable
 from tests.bench import noise
@@ -85,12 +86,12 @@ def _buffers(claimer: Claimer, batch: int) -> tuple[float, float]:
         total += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         return run(sql, params)
 
-    claims.rows = explained
+    claims.rows = rotation.rows = explained
     try:
         for _ in range(9):
             total = 0
             jobs.append(len(durable(lambda: claims.claim(claimer, batch)).jobs))
             seen.append(total)
     finally:
-        claims.rows = run
+        claims.rows = rotation.rows = run
     return statistics.median(seen), statistics.median(jobs)

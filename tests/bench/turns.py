@@ -31,7 +31,7 @@ def measure(starts: int, backlog: int) -> Iterator[dict[str, Any]]:
         noise.run("DELETE FROM jobs_job")
         noise.tenants(tenants, FIRST)
         # Uneven backlogs: the first has ten times what each of the others has.
-        # Each claimer begins at the first tenant: less than some rounds of each would measure that alone.
+        # Each claimer begins somewhere: less than some rounds of each would measure that alone.
         drawn = max(starts, ROUNDS * tenants * claimers)
         each = 2 * drawn // tenants + 2 * claimers
         noise.jobs(each * tenants, f"{FIRST} + i % {tenants}")

@@ -10,10 +10,13 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from jobs.models import DeadLetter, Job, RetryWindow
+from jobs.models import DeadLetter, Job, TenantWindow
 from jobs.outcomes import Failed
 from jobs.retry import RetryPolicy
-from jobs.services import budgets, limits, recovery, settlement, tenancy
+from jobs.services import budgets, dead_letters, limits, recovery, settlement, tenancy
+from jobs.store import windows
+from jobs.store.moves import Moved
+from jobs.store.windows import Kind
 from tests import database as db
 from tests.driver import Driver
 
@@ -43,7 +46,7 @@ def test_failures_beyond_the_budget_are_dead_letters_and_those_within_it_run_aga
     letters = DeadLetter.objects.filter(job_id__in=ids)
     assert {(d.reason, d.reason_code) for d in letters} == {("retry_budget_exhausted", "flaky")}
     assert all(driver.job(id_).failures == 1 for id_ in ids)
-    assert RetryWindow.objects.get(tenant_id=tenant).spent == 3
+    assert TenantWindow.objects.get(tenant_id=tenant).spent == 3
 
 
 def test_another_tenant_of_the_workspace_is_not_affected(driver: Driver) -> None:
@@ -54,7 +57,7 @@ def test_another_tenant_of_the_workspace_is_not_affected(driver: Driver) -> None
     fail_all(driver, 4)
     assert driver.job(calm).state == "queued"
     assert [driver.job(id_).state for id_ in busy] == ["queued", "failed", "failed"]
-    assert not RetryWindow.objects.filter(tenant__subject="calm").exists()
+    assert not TenantWindow.objects.filter(tenant_id=budget(None, "calm")).exists()
 
 
 def test_the_next_window_has_a_budget_of_its_own(driver: Driver) -> None:
@@ -66,7 +69,7 @@ def test_the_next_window_has_a_budget_of_its_own(driver: Driver) -> None:
     db.pass_time(61)
     fail_all(driver, 1)
     assert driver.job(ids[2]).state == "queued"
-    window = RetryWindow.objects.get(tenant_id=tenant)
+    window = TenantWindow.objects.get(tenant_id=tenant)
     assert window.spent == 1
     left = budgets.left(tenant)
     assert left is not None
@@ -83,7 +86,7 @@ def test_a_lapse_spends_the_budget_as_well(driver: Driver) -> None:
     recovery.Recovery().run()
     assert sorted(driver.job(id_).state for id_ in ids) == ["failed", "queued"]
     assert DeadLetter.objects.get().reason == "retry_budget_exhausted"
-    assert RetryWindow.objects.get(tenant_id=tenant).spent == 1
+    assert TenantWindow.objects.get(tenant_id=tenant).spent == 1
 
 
 def test_what_uses_no_retry_spends_nothing(driver: Driver) -> None:
@@ -97,7 +100,7 @@ def test_what_uses_no_retry_spends_nothing(driver: Driver) -> None:
     assert DeadLetter.objects.get().reason == "terminal_error"
     driver.enqueue(tenant="busy", retry=RetryPolicy(max_attempts=1))
     driver.fail(driver.claim_one())
-    assert not RetryWindow.objects.exists()
+    assert not TenantWindow.objects.exists()
 
 
 def test_a_budget_of_none_is_a_dead_letter_at_the_first_failure(driver: Driver) -> None:
@@ -118,7 +121,7 @@ def test_a_tenant_without_a_budget_costs_no_statement_more(driver: Driver, djang
     job = driver.claim_one()
     with django_assert_num_queries(99, exact=False) as seen:
         settlement.settle([settlement.Report(job.id, job.fence, Failed("flaky"))], driver.claimer.by)
-    assert not [q["sql"] for q in seen.captured_queries if "jobs_retry_window" in (q["sql"] or "")]
+    assert not [q["sql"] for q in seen.captured_queries if "jobs_tenant_window" in (q["sql"] or "")]
 
 
 def test_requeues_spend_it_and_are_told_when_to_come_back(driver: Driver) -> None:
@@ -129,7 +132,7 @@ def test_requeues_spend_it_and_are_told_when_to_come_back(driver: Driver) -> Non
         budgets.spend(tenant, 2)
     assert refused.value.reason_code == "rate_limited"
     assert 0 < refused.value.facts["retry_after_s"] <= 3600
-    assert RetryWindow.objects.get(tenant_id=tenant).spent == 2
+    assert TenantWindow.objects.get(tenant_id=tenant).spent == 2
     assert budgets.take({tenant: 5}) == {tenant: 1}
     free = tenancy.tenant(tenancy.workspace(), "free", make=True).pk
     assert budgets.take({free: 7}) == {free: 7}
@@ -151,8 +154,48 @@ def test_a_clock_that_was_set_back_does_not_keep_a_window_open_for_ever(driver: 
     """C20: a window that begins ahead of now begins anew."""
     tenant = budget(1, "busy", window_s=60)
     budgets.spend(tenant)
-    RetryWindow.objects.update(started_at=F("started_at") + timedelta(days=365))
+    TenantWindow.objects.update(began_at=F("began_at") + timedelta(days=365))
     budgets.spend(tenant)
+
+
+def test_a_rate_of_requeues_does_not_close_for_ever_either(driver: Driver) -> None:
+    """C28: the same windows; each kind of spending has one of its own."""
+    tenant = budget(1, "busy", window_s=60)
+    limits.set_limits(tenancy.workspace(), tenancy.tenant(tenancy.workspace(), "busy"), requeue_rate=1,
+                      requeue_window_s=60)
+    with transaction.atomic():
+        assert [windows.take(kind, {tenant: 3}) for kind in Kind] == [{tenant: 1}] * 2
+    TenantWindow.objects.filter(kind="requeue").update(began_at=F("began_at") + timedelta(days=365))
+    with transaction.atomic():
+        assert [windows.take(kind, {tenant: 3}) for kind in Kind] == [{tenant: 0}, {tenant: 1}]
+
+
+def test_what_the_budget_refuses_does_not_use_up_the_rate(driver: Driver) -> None:
+    """C20, C28: of three requeues the budget lets one go, and one is counted by the rate."""
+    tenant = budget(0, "busy")
+    for _ in range(3):
+        driver.enqueue(tenant="busy", retry=MANY)
+        driver.fail(driver.claim_one())
+    budget(1, "busy")
+    limits.set_limits(tenancy.workspace(), tenancy.tenant(tenancy.workspace(), "busy"), requeue_rate=5)
+    letters = list(DeadLetter.objects.order_by("pk").values_list("pk", flat=True))
+    answers = dead_letters.requeue_many(letters, by="x", limited=True)
+    assert [isinstance(a, budgets.RateLimited) for a in answers] == [False, True, True]
+    assert dict(TenantWindow.objects.filter(tenant_id=tenant).values_list("kind", "spent")) == \
+        {"retry": 1, "requeue": 1}
+
+
+def test_the_houses_own_letters_are_requeued_beyond_any_budget(driver: Driver) -> None:
+    """DESIGN 5: what the house makes for itself nobody holds back."""
+    budget(0)
+    limits.set_limits(tenancy.workspace(), requeue_rate=0)
+    driver.enqueue(tenant="busy", retry=MANY)
+    driver.fail(driver.claim_one())
+    letter = DeadLetter.objects.get()
+    assert isinstance(dead_letters.requeue_many([letter.pk], by="x")[0], budgets.RateLimited)
+    DeadLetter.objects.update(house=True)
+    assert isinstance(dead_letters.requeue_many([letter.pk], by="x", limited=True)[0], Moved)
+    assert not TenantWindow.objects.exclude(spent=0).exists()
 
 
 def test_the_budget_is_exact_whoever_spends_it_at_the_same_time(driver: Driver) -> None:
@@ -175,7 +218,7 @@ def test_the_budget_is_exact_whoever_spends_it_at_the_same_time(driver: Driver) 
     for thread in threads:
         thread.join()
     assert (len(granted), sum(granted)) == (40, 20)
-    assert RetryWindow.objects.get(tenant_id=tenant).spent == 20
+    assert TenantWindow.objects.get(tenant_id=tenant).spent == 20
 
 
 def test_a_failure_that_the_database_did_not_take_is_given_back(driver: Driver) -> None:
@@ -186,4 +229,4 @@ def test_a_failure_that_the_database_did_not_take_is_given_back(driver: Driver) 
     db.pass_time(3600)
     driver.fail(job)
     assert Job.objects.get().state == "leased"
-    assert RetryWindow.objects.get(tenant_id=tenant).spent == 0
+    assert TenantWindow.objects.get(tenant_id=tenant).spent == 0

@@ -153,14 +153,31 @@ def test_the_probe_reads_no_more_of_the_index_than_its_ceiling(driver: Driver) -
     workspace = tenancy.workspace().pk
     assert ceilings.waiting_of_workspace(workspace, 500) == 500
     for lines, column, id_ in ((ceilings._PAIRS, "tenant_id", tenant), (ceilings._LINES, "workspace_id", workspace)):
-        sql = ceilings._COUNT.format(lines=lines, column=column, most=500)
-        plan = "\n".join(r[0] for r in rows(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {sql}", [id_, id_]))
+        sql = ceilings._COUNT.format(lines=lines, column=column, of=ceilings._OF[column], most=500)
+        plan = "\n".join(r[0] for r in rows(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {sql}", [id_] * 4))
         assert "Index Only Scan using job_claim" in plan, plan
         assert "Seq Scan on jobs_job" not in plan, plan
         buffers = next(line for line in plan.splitlines() if "Buffers" in line)
         hit = sum(int(part.partition("=")[2]) for part in buffers.split() if "=" in part)
         # At most a row's page for each entry, where no vacuum has said yet that all may see it.
         assert hit < 1_200, plan
+
+
+def test_what_a_paused_type_holds_back_counts_as_waiting(driver: Driver) -> None:
+    """C10, C9: claims put it aside, behind its gate; enqueues must not go on without end meanwhile."""
+    workspace = tenancy.workspace()
+    for tenant in ("t", "other"):
+        for _ in range(3):
+            driver.enqueue(tenant=tenant)
+            driver.enqueue("noop", tenant=tenant)
+    for type_ in ("echo", "noop"):
+        rows("UPDATE jobs_job SET gate = 'type' WHERE type = %s AND id IN (SELECT id FROM jobs_job WHERE type = %s"
+             " ORDER BY tenant_id LIMIT 5) RETURNING 1", [type_, type_])
+    tenant = Tenant.objects.get(subject="t").pk
+    assert [ceilings.waiting_of_tenant(tenant, most) for most in (4, 6, 7)] == [4, 6, 6]
+    assert [ceilings.waiting_of_workspace(workspace.pk, most) for most in (7, 12, 20)] == [7, 12, 12]
+    ceiling("t", tenant_ceiling=6)
+    refused(tenant="t")
 
 
 def test_a_large_ceiling_is_counted_now_and_then_and_never_overshot_by_that(

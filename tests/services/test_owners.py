@@ -256,7 +256,7 @@ def test_very_many_jobs_resume_in_batches(driver: Driver) -> None:
     """E10: a batch for the one who puts the owner, the rest by the duty; other tenants' jobs stay."""
     enqueue_many([Request("owned", {}, Options(tenant=("mine", "other")[n % 2])) for n in range(700)])
     while Job.objects.filter(state="queued").exists():
-        driver.claimer.cursors.clear()
+        driver.claimer.cursors.update(dict.fromkeys(driver.claimer.pairs, 0))
         durable(lambda: claim(driver.claimer, 50))
     assert Job.objects.filter(state="paused").count() == 700
     put(tenant="mine")

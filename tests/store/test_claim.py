@@ -6,10 +6,12 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 
 from jobs import clock
 from jobs.models import Attempt, ClaimLine, Job
 from jobs.services.recovery import Closing
+from jobs.store import rotation
 from jobs.store.claim import Batch, Claimer, claim
 from jobs.store.sql import durable
 from tests import database as db
@@ -55,6 +57,25 @@ def test_tenants_take_turns_and_a_backlog_holds_nobody_up(driver: Driver) -> Non
     order = [driver.claim_one().tenant_id for _ in range(5)]
     assert {tenant_id("small"), tenant_id("tiny")} < set(order[:3])
     assert order[3:] == [tenant_id("big")] * 2
+
+
+def test_a_new_process_begins_anywhere_among_the_tenants(driver: Driver) -> None:
+    """C4: whose ids are the highest does not come last after each restart; with one tenant, too, it is found."""
+    pair, first = ("default", "collect"), [0] * 6
+    for n in range(6):
+        driver.enqueue(tenant=f"t{n}")
+    ids = [tenant_id(f"t{n}") for n in range(6)]
+    for _ in range(120):
+        with transaction.atomic():
+            new = claimer(cursors={})
+            first[ids.index(claim(new, 1).jobs[0].tenant_id)] += 1
+            transaction.set_rollback(True)
+        assert set(new.cursors) == set(new.pairs)
+    # One in six each: that one of them has none of 120 happens once in a billion tries.
+    assert all(first), first
+    assert rotation.anywhere(rotation.Scope(None, ids[3]), [pair, ("default", "chat")]) == [ids[3] - 1, 0]
+    new = claimer(cursors={}, workspace_id=default_workspace().pk)
+    assert len(batch(new, 10).jobs) == 6
 
 
 @pytest.mark.parametrize("slots", [1, 3, 7])

@@ -24,11 +24,12 @@ from hypothesis.stateful import (
 from jobs import RetryPolicy, clock
 from jobs.errors import JobEnded, JobsError, StaleFence
 from jobs.models import Command, DeadLetter, Job
-from jobs.services import intake, recovery
+from jobs.services import intake, recovery, throttles
 from jobs.store.claim import Claimed
 from jobs.store.moves import Moved
 from tests import database as db
 from tests.driver import Driver, check
+from tests.making import default_workspace
 from tests.races.threads import LONG
 
 COUNTED = ("state", "claims", "chain", "chain_claims", "failures", "lapses", "releases", "interruptions", "pauses")
@@ -295,6 +296,23 @@ class Story(RuleBasedStateMachine):
         left = [self.asked[i].priority for i in waiting if i not in {j.id for j in jobs}]
         for job in jobs:
             assert not left or self.asked[job.id].priority >= max(left)
+            waiting[job.id].claim(job, self.now)
+            self.past.append(job)
+
+    @precondition(lambda self: self.waiting())
+    @rule(kind=st.sampled_from(["type", "tenant"]))
+    def claim_while_one_is_paused(self, kind: str) -> None:
+        """C9: only others begin meanwhile, and nothing is left behind once it is resumed."""
+        waiting, where = self.waiting(), default_workspace()
+        free = {i for i in waiting if kind == "type" and self.asked[i].type != "echo"}
+        name = "echo" if kind == "type" else ""
+        throttles.pause(kind, name, by="ann", reason="they are down", workspace=where)
+        # The first look may be spent on putting aside.
+        jobs = self.driver.claim(8)
+        jobs += self.driver.claim(8)
+        throttles.resume(kind, name, by="ann", workspace=where)
+        assert {job.id for job in jobs} == free
+        for job in jobs:
             waiting[job.id].claim(job, self.now)
             self.past.append(job)
 
