@@ -43,7 +43,7 @@ class Batch(View):
         """A setting's: a thousand jobs are longer than one."""
         return max(parsing.limit(), conf().BATCH_MAX_BYTES)
 
-    @told({200: ref("Batch")}, body=_FIELDS, needed=("jobs",), refuses={404: "job_not_found", 422: "batch_refused"},
+    @told({200: ref("Batch")}, body=_FIELDS, needed=("jobs",), refuses={403: "grant_required", 404: "job_not_found", 422: "batch_refused"},
           example={"jobs": [{"type": "document-summary", "input": {"text": "..."}, "idempotency_key": "page-1"}]})
     def post(self, request: Request) -> Response:
         """Enqueue up to 1,000 jobs in one transaction: each is made, known already, or refused, as it would be alone.
