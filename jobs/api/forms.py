@@ -109,7 +109,8 @@ _DELIVERY: Fields = {
     "id": text("The `webhook-id`, over all tries"), "job": text(), "event": text(), "chain": whole(1),
     "revision": whole(0, means="The job's at this event: sort by it"), "status": text(among=DELIVERED),
     "tries": whole(0), "replays": whole(0), "host": _NAME,
-    "site": boolean("To the site's own callback, not to the job's"), "http_status": or_null(whole(100, 599)), "milliseconds": or_null(whole(0)),
+    "site": boolean("To the site's own callback, not to the job's"),
+    "http_status": or_null(whole(100, 599)), "milliseconds": or_null(whole(0)),
     "code": or_null(text("Why the last try did not deliver")), "at": moment(), "ended_at": _AT}
 _SECRET: Fields = {
     "id": whole(1), "hint": text("Its last characters"), "state": text(among=("live", "revoked")), "by": text(),
