@@ -95,7 +95,7 @@ _ASSIGNED = thing({
 _ATTEMPT: Fields = {
     "number": whole(1), "chain": whole(1), "leased_at": moment(), "started_at": _AT, "ended_at": _AT,
     "outcome": or_null(text(among=[end.value for end in End])), "reason_code": _NAME, "message": _NAME,
-    "retryable": or_null(boolean()), "result_status": _NAME,
+    "retryable": or_null(boolean()), "cost_usd": or_null(text("In US dollars")), "result_status": _NAME,
     "log": or_null(thing({"lines": listed(text()), "dropped": whole(0)}))}
 _DEFINITION: Fields = {
     "type": text(), "version": whole(1), "current": boolean(), "label": _NAME, "description": _NAME,

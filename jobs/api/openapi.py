@@ -118,9 +118,10 @@ def _refusals(said: Told) -> dict[int, list[str]]:
     add(500, ["internal_error"])
     add(400, ["bad_request"])
     if not said.public:
-        for status, code in ((401, "unauthenticated"), (403, "permission_denied"), (429, "rate_limited"),
-                             (503, "storage_unavailable")):
-            add(status, [code])
+        for status, codes in ((400, "workspace_required invalid_workspace"), (401, "unauthenticated"),
+                              (403, "permission_denied csrf_failed"), (404, "workspace_not_found"),
+                              (429, "rate_limited"), (503, "storage_unavailable")):
+            add(status, codes.split())
     if said.tenant:
         add(400, ["invalid_tenant_subject"])
         add(404, ["tenant_not_found"])
@@ -133,8 +134,8 @@ def _refusals(said: Told) -> dict[int, list[str]]:
     if "If-Match" in said.headers:
         add(400, ["invalid_if_match"])
         add(412, ["revision_mismatch"])
-    for status, codes in said.refuses.items():
-        add(status, codes.split())
+    for status, own in said.refuses.items():
+        add(status, own.split())
     return {status: sorted(codes) for status, codes in found.items()}
 
 
