@@ -17,7 +17,7 @@ from jobs.errors import Invalid
 from jobs.models import Throttle
 from jobs.services import tenancy, throttles
 from jobs.services.keys import Permission
-from jobs.services.throttles import TENANT, ThrottleNotFound, Wanted
+from jobs.services.throttles import ThrottleNotFound, Wanted
 
 _FIELDS = {
     "most": or_null(whole(1, throttles.MOST, "Most of its jobs at once; null: no cap")),
@@ -40,7 +40,7 @@ def shape(row: Throttle) -> dict[str, Any]:
 
 def _named(kind: str, name: str) -> str:
     """The name in a path. What is no subject at all reads like a tenant that is not there. Raises NotFound."""
-    if kind == TENANT:
+    if kind == "tenant":
         try:
             tenancy.check_subject(name)
         except Invalid:
