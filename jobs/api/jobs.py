@@ -69,7 +69,6 @@ class Jobs(View):
     """`/jobs`."""
 
     permissions = {"POST": Permission.ENQUEUE, "GET": Permission.READ}
-    waits = ("GET", "HEAD")
 
     @told({202: ref("Enqueued"), 200: ref("Enqueued")}, body=FIELDS, needed=("type",), headers=("Idempotency-Key",),
           refuses=_REFUSED, example={"type": "document-summary", "input": {"text": "..."}, "priority": 5})
