@@ -42,10 +42,12 @@ class AgentJobs(View):
           body={"payload": anything("`kind`, and what it needs; without it the rest of the body is it"), **_OPTIONS},
           example={"payload": {"kind": "echo"}, "lane": "collect"},
           refuses={400: "invalid_agent invalid_kind unknown_queue unknown_singleton_mode missing_session_key"
-                        " session_key_mismatch invalid_input invalid_idempotency_key",
-                   403: "definition_disabled origin_forbidden tenant_archived", 404: "job_not_found",
-                   409: "tenant_deleting key_mismatch",
-                   422: "unknown_job_type unregistered_version idempotency_key_reused"})
+                        " session_key_mismatch invalid_input invalid_idempotency_key max_cost_usd_exceeds_cap"
+                        " retry_policy_exceeds_cap",
+                   403: "definition_disabled origin_forbidden tenant_archived callbacks_disabled grant_required",
+                   404: "job_not_found", 409: "tenant_deleting key_mismatch",
+                   422: "unknown_job_type unregistered_version idempotency_key_reused",
+                   429: "queue_saturated"})
     def post(self, request: Request, agent: str) -> Response:
         """Enqueue: 202 for a new job, 200 for one that an earlier request made, unchanged (A18, A53, E6).
 

@@ -90,8 +90,8 @@ class Extend(View):
     permissions = {"POST": Permission.CLAIM}
 
     @told({200: ref("Extended")}, body=_WAITING, bodiless=True, tenant=False,
-          refuses={**_REFUSED, 400: "unknown_command", 409: f"{_LATE} stale_checkpoint", 422: "undeclared_stage",
-                   429: "too_much_progress too_many_connections"})
+          refuses={**_REFUSED, 400: "unknown_command", 409: f"{_LATE} stale_checkpoint budget_exhausted",
+                   422: "undeclared_stage", 429: "too_much_progress too_many_connections"})
     def post(self, request: Request, name: str) -> Response:
         """Heartbeat, with what the runner has to report; the first says that the job runs (A9, C33, E8).
 
@@ -134,7 +134,7 @@ class Complete(View):
     """`/assignments/{id}/complete`."""
 
     permissions = {"POST": Permission.CLAIM}
-    waits = True
+    waits = ("POST",)
 
     @told({200: ref("Settled")}, body=_ARTIFACT, bodiless=True, tenant=False,
           refuses={**_REFUSED, 409: f"{_LATE} not_published publication_failed publish_timeout",

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 from rest_framework.request import Request
 
+from jobs.api.describing import or_null, text
 from jobs.api.security import Principal, caller, named_tenant
 from jobs.errors import Invalid, Refused
 from jobs.selectors import Scope
 
-FIELDS = ("tenant_subject", "actor_kind", "actor_ref")
 _KIND = re.compile(r"[a-z][a-z0-9_.-]{0,31}")
 REF_LIMIT = 120
+SAID = {"tenant_subject": or_null(text("Whose letter it is", most=255)),
+        "actor_kind": or_null(text("For whom a key speaks, as `user`", most=32, pattern=f"^{_KIND.pattern}$")),
+        "actor_ref": or_null(text("And its name there", most=REF_LIMIT))}
 
 
 class AttestationRequired(Refused):
@@ -55,7 +58,7 @@ def answerer(request: Request, said: dict[str, Any]) -> Answerer:
     if is_member(who):
         return Answerer(who.by, None, None, who.scope(named), limited=False)
     if who.key.tenant_id is None:
-        missing = next((name for name in FIELDS if said.get(name) is None), None)
+        missing = next((name for name in SAID if said.get(name) is None), None)
         if missing is not None:
             raise AttestationRequired(field=missing)
     _check_named(who, named)

@@ -43,7 +43,8 @@ class Batch(View):
         """A setting's: a thousand jobs are longer than one."""
         return max(parsing.limit(), conf().BATCH_MAX_BYTES)
 
-    @told({200: ref("Batch")}, body=_FIELDS, needed=("jobs",), refuses={404: "job_not_found", 422: "batch_refused"},
+    @told({200: ref("Batch")}, body=_FIELDS, needed=("jobs",),
+          refuses={400: "invalid_idempotency_key", 403: "grant_required", 404: "job_not_found", 422: "batch_refused"},
           example={"jobs": [{"type": "document-summary", "input": {"text": "..."}, "idempotency_key": "page-1"}]})
     def post(self, request: Request) -> Response:
         """Enqueue up to 1,000 jobs in one transaction: each is made, known already, or refused, as it would be alone.
@@ -51,6 +52,9 @@ class Batch(View):
         `atomic` makes all or none. A job in a batch has its key in `idempotency_key`; what was sent alone is known here
         and the other way round (C3, E6).
         """
+        if "HTTP_IDEMPOTENCY_KEY" in request._request.META:
+            raise Invalid("Each job of a batch has its own key, in its `idempotency_key`.", field="Idempotency-Key",
+                          code="invalid_idempotency_key")
         body = parsing.body(request, _FIELDS, most=self.longest(), keys=MAX_CONTAINERS)
         asked = [_read(request, item) for item in _items(body)]
         atomic = fields.boolean(body, "atomic", False)

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints, selectors
 from jobs.api import assignments, fields, parsing, shapes
+from jobs.api.describing import Fields, listed, mapping, ref, told
 from jobs.api.errors import refused
 from jobs.api.security import caller
 from jobs.api.views import View, answer
@@ -32,14 +33,23 @@ Told = dict[str, Any]
 OUTCOMES = ("complete", "fail", "release", "cancelled")
 
 
+def _many(means: str) -> dict[str, Any]:
+    return {"items": {**listed(mapping(means), most=MOST), "minItems": 1}}
+
+
+_EXTEND = _many("An `assignment_id`, with the body of its heartbeat")
+_SETTLE = _many(f"An `assignment_id` and an `outcome` ({', '.join(OUTCOMES)}), with the body of its single call")
+
+
 class ExtendMany(View):
     """`/assignments/extend`."""
 
     permissions = {"POST": Permission.CLAIM}
 
+    @told({200: ref("ExtendedMany")}, body=_EXTEND, needed=("items",), tenant=False)
     def post(self, request: Request) -> Response:
         """Heartbeats, each with what it has to report; those that report nothing share their statements (C33, E8)."""
-        items, key = _items(request), caller(request).key
+        items, key = _items(request, _EXTEND), caller(request).key
         results: dict[int, Told] = {}
         bare: list[tuple[int, str]] = []
         for n, name, item in _named(items, results):
@@ -57,10 +67,12 @@ class SettleMany(View):
     """`/assignments/settle`."""
 
     permissions = {"POST": Permission.CLAIM}
+    waits = ("POST",)
 
+    @told({200: ref("SettledMany")}, body=_SETTLE, needed=("items",), tenant=False)
     def post(self, request: Request) -> Response:
         """Ends, each `complete`, `fail`, `release` or `cancelled` with its fields; in one transaction (C38, E5)."""
-        items, key = _items(request), caller(request).key
+        items, key = _items(request, _SETTLE), caller(request).key
         results: dict[int, Told] = {}
         named = list(_named(items, results))
         found = selectors.assignments(key.pk, [name for _, name, _ in named])
@@ -103,8 +115,8 @@ def _outcome(key: Key, held: Assignment, item: Item) -> Outcome | Settled:
     return runners.stopping(held)
 
 
-def _items(request: Request) -> list[Any]:
-    items = parsing.body(request, ("items",)).get("items")
+def _items(request: Request, known: Fields) -> list[Any]:
+    items = parsing.body(request, known).get("items")
     if not isinstance(items, list) or not 0 < len(items) <= MOST:
         raise Invalid(f"must be a list of 1 to {MOST} objects", field="items", code="invalid_items")
     return items

@@ -12,7 +12,8 @@ from rest_framework.response import Response
 
 from jobs import selectors, states
 from jobs.api import fields, parsing, shapes
-from jobs.api.attesting import FIELDS, answerer, seen_letters
+from jobs.api.attesting import SAID, answerer, seen_letters
+from jobs.api.describing import boolean, mapping, or_null, ref, text, told, whole
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.errors import Conflict, Invalid, KeyReused
@@ -28,8 +29,22 @@ MOST = 500
 # What a filter of each kind may say as it is; every word is one that a row holds.
 _LETTERS = ("type", "reason", "cluster")
 _JOBS = ("type", "queue", "worker_group", "reason", "agent", "exclusive_group", "session_key")
-_ASKED = ("verb", "filter", "tenant_subject")
-_BEGUN = ("verb", "filter", "reason", "rate", "canary", "most_failed", "idempotency_key", *FIELDS)
+_ASKED = {"verb": text(among=(*VERBS, *JOB_VERBS)),
+          "filter": or_null(mapping(f"Of letters {', '.join(_LETTERS)}; of jobs {', '.join(_JOBS)}, status or"
+                                    " state; since and until of both")),
+          "tenant_subject": SAID["tenant_subject"]}
+_BEGUN = {**_ASKED, "reason": text("Why, for the history of each", most=512),
+          "rate": or_null(whole(1, operations.MOST_RATE, "So many a second at most")),
+          "canary": boolean("One first; the rest when it has completed", default=False),
+          "most_failed": or_null(whole(1, 100, "Percent of failures again at which it stops itself")),
+          "idempotency_key": or_null(text(most=200)), **SAID}
+_ITEMS = {"outcome": text("Those of one outcome", most=64), "after": whole(0, 999_999_999, default=0),
+          "limit": whole(1, MOST, default=100)}
+_ACTIONS = ("stop", "let_go")
+_ACTION = {"action": text(among=_ACTIONS)}
+_NONE = {404: "bulk_not_found"}
+_WORDS = "unknown_verb invalid_state invalid_since invalid_until tenant_subject_required " + " ".join(
+    f"invalid_{name}" for name in (*_JOBS, *_LETTERS, "status"))
 
 
 class BulkEnded(Conflict):
@@ -49,7 +64,10 @@ class Preview(View):
 
     # It shows what it would meet; the permission of its verb is asked beside this one.
     permissions = {"POST": Permission.READ}
+    waits = ("POST",)
 
+    @told({200: ref("BulkPreview")}, body=_ASKED, needed=("verb",), refuses={400: _WORDS, 503: "too_slow"},
+          example={"verb": "cancel", "filter": {"type": "document-summary", "state": "queued"}})
     def post(self, request: Request) -> Response:
         """How many match now (null: it would take too long), and the newest twenty of them; nothing is done."""
         body = parsing.body(request, _ASKED)
@@ -64,7 +82,12 @@ class Bulks(View):
     """`/bulk`."""
 
     permissions = {"POST": Permission.READ}
+    waits = ("POST",)
 
+    @told({202: ref("Bulk"), 200: ref("Bulk")}, body=_BEGUN, needed=("verb", "reason"), headers=("Idempotency-Key",),
+          example={"verb": "cancel", "filter": {"type": "document-summary"}, "reason": "sent by mistake"}, refuses={
+              400: f"{_WORDS} invalid_pace", 403: "actor_attestation_required", 404: "nothing_matches",
+              422: "idempotency_key_reused", 503: "too_slow"})
     def post(self, request: Request) -> Response:
         """Begin: 202 for a new operation, 200 for the one that this Idempotency-Key has begun.
 
@@ -95,6 +118,7 @@ class Bulk(View):
 
     permissions = {"GET": Permission.READ}
 
+    @told({200: ref("Bulk")}, refuses=_NONE)
     def get(self, request: Request, name: str) -> Response:
         """How far it has come."""
         parsing.query(request)
@@ -105,10 +129,12 @@ class Items(View):
     """`/bulk/{id}/items`."""
 
     permissions = {"GET": Permission.READ}
+    waits = ("GET", "HEAD")
 
+    @told({200: ref("BulkItems")}, query=_ITEMS, refuses={**_NONE, 503: "too_slow"})
     def get(self, request: Request, name: str) -> Response:
         """What became of each job, in order; `outcome` is done, waiting, or the code of a refusal. A week long."""
-        said = parsing.query(request, "outcome", "after", "limit")
+        said = parsing.query(request, *_ITEMS)
         if not said.get("outcome", "x").isprintable() or not 0 < len(said.get("outcome", "x")) <= 64:
             raise Invalid("must be done, waiting, or the code of a refusal", field="outcome", code="invalid_outcome")
         found = operations.items(_found(request, name).pk, after=fields.whole(said, "after", 0, 0, 999_999_999),
@@ -123,9 +149,11 @@ class Controls(View):
 
     permissions = {"POST": Permission.READ}
 
+    @told({200: ref("Bulk")}, body=_ACTION, needed=("action",), example={"action": "stop"},
+          refuses={**_NONE, 400: "unknown_action", 409: "bulk_ended nothing_waits"})
     def post(self, request: Request, name: str) -> Response:
         """Stop it, a batch that is on is finished; or `let_go`: the rest follows without waiting for the canary."""
-        body = parsing.body(request, ("action",))
+        body = parsing.body(request, _ACTION)
         action = fields.text(body, "action")
         found = _found(request, name)
         _may(request, found.verb)
@@ -136,7 +164,7 @@ class Controls(View):
             if not operations.let_go(found.pk) and _again(found).going_at is None:
                 raise BulkEnded() if found.ended else NothingWaits()
         else:
-            raise Invalid(f"is not an action{nearest(action, ('stop', 'let_go'))} Known are stop, let_go.",
+            raise Invalid(f"is not an action{nearest(action, _ACTIONS)} Known are stop, let_go.",
                           field="action", code="unknown_action")
         return answer(shapes.bulk(_again(found)))
 
@@ -153,8 +181,9 @@ def _verb(request: Request, body: dict[str, Any]) -> str:
 
 def _may(request: Request, verb: str) -> None:
     needed = Permission.DEAD_LETTERS if verb in VERBS else Permission.CONTROL
-    if not caller(request).may(needed):
-        raise PermissionDenied(f"This key lacks the permission {str(needed)!r}.")
+    who = caller(request)
+    if not who.may(needed):
+        raise PermissionDenied(f"This {'role' if who.member else 'key'} lacks the permission {str(needed)!r}.")
 
 
 def _scope(request: Request, body: dict[str, Any]) -> Scope:

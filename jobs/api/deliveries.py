@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import fields, parsing, shapes
+from jobs.api.describing import boolean, ref, text, told, whole
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
@@ -20,6 +21,9 @@ from jobs.services import deliveries, signing, tenancy
 from jobs.services.keys import Permission
 
 MOST = 200
+_LIST = {"status": text("Those that stand so", among=deliveries.STATES), "limit": whole(1, MOST, default=50),
+         "cursor": text("As `next_cursor` said")}
+_FRESH = {"rotate": boolean("End all but the newest", default=False)}
 
 
 def shape(row: Delivery, log: list[DeliveryTry] | None = None) -> dict[str, Any]:
@@ -46,6 +50,7 @@ class OfJob(View):
 
     permissions = {"GET": Permission.CALLBACKS}
 
+    @told({200: ref("JobDeliveries")}, refuses={404: "job_not_found"})
     def get(self, request: Request, name: str) -> Response:
         """What was and is to be told of a job, the oldest first, with every try."""
         parsing.query(request)
@@ -59,9 +64,10 @@ class Deliveries(View):
 
     permissions = {"GET": Permission.CALLBACKS}
 
+    @told({200: ref("Deliveries")}, query=_LIST)
     def get(self, request: Request) -> Response:
-        """A tenant's, the newest first; `status`, `limit`, `cursor`."""
-        said = parsing.query(request, "status", "limit", "cursor")
+        """A tenant's, the newest first."""
+        said = parsing.query(request, *_LIST)
         found = deliveries.page(tenant_scope(request), said.get("status"),
                                 limit=fields.whole(said, "limit", 50, 1, MOST), cursor=said.get("cursor"))
         return answer(shapes.page("deliveries", found, [shape(row) for row in found.items]))
@@ -72,6 +78,8 @@ class Replay(View):
 
     permissions = {"POST": Permission.CALLBACKS}
 
+    @told({202: ref("Delivery")}, body={}, bodiless=True, refuses={
+        403: "callbacks_disabled", 404: "delivery_not_found", 409: "delivery_pending delivery_redacted"})
     def post(self, request: Request, name: str) -> Response:
         """Send an ended one again under the same id: 202."""
         parsing.body(request, (), optional=True)
@@ -94,14 +102,17 @@ class Secrets(View):
 
     permissions = {"GET": Permission.CALLBACKS, "POST": Permission.CALLBACKS}
 
+    @told({200: ref("Secrets")})
     def get(self, request: Request) -> Response:
         """Those of the tenant, the newest first, by their last characters."""
         parsing.query(request)
         return answer({"secrets": [secret_shape(row) for row in signing.all_of(_tenant(request).pk)]})
 
+    @told({201: ref("Secret")}, body=_FRESH, bodiless=True,
+          refuses={403: "callbacks_disabled tenant_archived", 409: "too_many_secrets tenant_deleting"})
     def post(self, request: Request) -> Response:
         """Make one, 201: the only showing of `secret`. `rotate` ends all but the newest first."""
-        body = parsing.body(request, ("rotate",), optional=True)
+        body = parsing.body(request, _FRESH, optional=True)
         verb = signing.rotate if fields.boolean(body, "rotate", False) else signing.make
         row, shown = verb(_tenant(request, make=True), by=caller(request).by)
         return answer(secret_shape(row) | {"secret": shown}, 201)
@@ -112,6 +123,7 @@ class Secret(View):
 
     permissions = {"DELETE": Permission.CALLBACKS}
 
+    @told({200: ref("Secret")}, refuses={404: "secret_not_found"})
     def delete(self, request: Request, name: str) -> Response:
         """End it at once; ended already: a quiet yes."""
         parsing.query(request)

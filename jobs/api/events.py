@@ -63,7 +63,7 @@ class JobEvents(View):
     """`/jobs/{id}/events`."""
 
     permissions = {"GET": Permission.READ}
-    waits = True
+    waits = ("GET", "HEAD")
 
     @told({200: _EVENTS}, query=_QUERY, headers=("Last-Event-ID",),
           refuses={404: "job_not_found", 429: "too_many_connections", 501: "needs_asgi"})
@@ -83,7 +83,7 @@ class TenantEvents(View):
     """`/events`."""
 
     permissions = {"GET": Permission.READ}
-    waits = True
+    waits = ("GET", "HEAD")
 
     @told({200: _EVENTS}, refuses={429: "too_many_connections", 501: "needs_asgi"})
     def get(self, request: Request) -> Any:

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from jobs import selectors
 from jobs.api import parsing
+from jobs.api.describing import ref, told
 from jobs.api.security import tenant_scope
 from jobs.api.views import View, answer
 from jobs.services import explain
@@ -20,9 +21,11 @@ class Explain(View):
     """`/jobs/{id}/explain`."""
 
     permissions = {"GET": Permission.READ}
+    waits = ("GET", "HEAD")
 
+    @told({200: ref("Explanation")}, refuses={404: "job_not_found", 503: "too_slow"})
     def get(self, request: Request, name: str) -> Response:
-        """Every reason, the first one first; of what other tenants own it tells nothing. Refused as `too_slow`."""
+        """Every reason, the first one first; of what other tenants own it tells nothing."""
         parsing.query(request)
         scope = tenant_scope(request)
         job: Any = selectors.job(scope, name)

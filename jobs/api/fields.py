@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
@@ -115,8 +115,9 @@ def moment(value: dict[str, Any], name: str, code: str) -> datetime | None:
         return None
     try:
         if isinstance(said, str) and _MOMENT.fullmatch(said):
-            return datetime.fromisoformat(said.upper())
-    except ValueError:
+            # In UTC: what lies beyond the calendar there could be kept, and never be told again.
+            return datetime.fromisoformat(said.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
         pass
     raise Invalid("must be a moment like 2030-01-31T12:00:00Z, with its offset", field=name, code=code)
 

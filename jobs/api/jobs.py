@@ -58,9 +58,11 @@ _LIST = {"status": text("A status or a state", among=_WHERE), "state": text("The
 _ONE = {"include": text("Its input too", among=("input",))}
 _REFUSED = {
     400: "unknown_queue unknown_singleton_mode missing_session_key session_key_mismatch invalid_session_key"
-         " invalid_input invalid_availability invalid_deadline invalid_retry_policy retry_policy_exceeds_cap",
-    403: "definition_disabled origin_forbidden tenant_archived", 404: "job_not_found",
-    409: "tenant_deleting key_mismatch", 422: "unknown_job_type unregistered_version idempotency_key_reused"}
+         " invalid_input invalid_availability invalid_deadline invalid_retry_policy retry_policy_exceeds_cap"
+         " max_cost_usd_exceeds_cap",
+    403: "definition_disabled origin_forbidden tenant_archived callbacks_disabled grant_required", 404: "job_not_found",
+    409: "tenant_deleting key_mismatch", 422: "unknown_job_type unregistered_version idempotency_key_reused",
+    429: "queue_saturated"}
 
 
 class Jobs(View):

@@ -22,6 +22,7 @@ from jobs.api.describing import Told, ref, text, told
 from jobs.api.forms import FORMS
 from jobs.api.security import SCHEME
 from jobs.api.views import Open
+from jobs.models.throttle import KINDS
 
 VERSION: Final = "1"
 MAX_AGE_S: Final = 300
@@ -31,7 +32,9 @@ _QUERY = "unknown_parameter repeated_parameter"
 _IDS = re.compile(r"\s*\((?:case-)?[A-Z]{1,4}\d[^)]*\)")
 # What a name in a path is, by the word before it.
 _NAMES = {"jobs": "The job's id, or the caller's own job_id", "assignments": "The id of the assignment",
-          "agents": "The agent's name"}
+          "agents": "The agent's name", "bulk": "The id of the bulk operation", "deliveries": "The id of the delivery",
+          "workspaces": "The slug or the number of your workspace", "callback-secrets": "The id of the secret",
+          "throttles": f"One of {', '.join(KINDS)}", "{kind}": "The name of it; of a tenant its subject"}
 _HEADERS = {
     "X-Tenant-Subject": "The tenant that the request is about; what the key's own is needs no name",
     "Idempotency-Key": "The caller's name for this request: said again, it has no second effect",
@@ -70,7 +73,7 @@ _UNTOLD = Told({}, None, (), False, {}, (), {}, False, False, None)
 
 
 def _parameters(path: str, said: Told) -> Iterator[dict[str, Any]]:
-    for before, name in re.findall(r"([^/]+)/\{(\w+)\}", path):
+    for before, name in re.findall(r"([^/]+)/(?=\{(\w+)\})", path):
         yield {"name": name, "in": "path", "required": True, "schema": text(most=200),
                "description": _NAMES.get(before, f"Which of {before}")}
     subject = {"tenant_subject": text("As the header `X-Tenant-Subject`", most=255)} if said.tenant else {}
@@ -93,7 +96,7 @@ def _responses(said: Told) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, schema in said.answers.items():
         kind = "text/event-stream" if schema.get("format") == "event-stream" else "application/json"
-        content = {} if status == 304 else {"content": {kind: {"schema": schema}}}
+        content = {} if status in (204, 304) else {"content": {kind: {"schema": schema}}}
         found[str(status)] = {"description": _GOOD[status], "headers": headers, **content}
     for status, codes in sorted(_refusals(said).items()):
         schema = {"allOf": [ref("Problem"), {"properties": {"code": {"enum": codes}}}]}
@@ -115,13 +118,14 @@ def _refusals(said: Told) -> dict[int, list[str]]:
     add(500, ["internal_error"])
     add(400, ["bad_request"])
     if not said.public:
-        for status, code in ((401, "unauthenticated"), (403, "permission_denied"), (429, "rate_limited"),
-                             (503, "storage_unavailable")):
-            add(status, [code])
+        for status, codes in ((400, "workspace_required invalid_workspace"), (401, "unauthenticated"),
+                              (403, "permission_denied csrf_failed"), (404, "workspace_not_found"),
+                              (429, "rate_limited"), (503, "storage_unavailable")):
+            add(status, codes.split())
     if said.tenant:
         add(400, ["invalid_tenant_subject"])
         add(404, ["tenant_not_found"])
-    if said.body is None:
+    if said.body is None or said.query:
         add(400, [*_QUERY.split(), *(f"invalid_{_snake(name)}" for name in said.query)])
     if said.body is not None:
         add(400, [*_BODY.split(), *(f"invalid_{_snake(name)}" for name in said.body)])
@@ -130,8 +134,8 @@ def _refusals(said: Told) -> dict[int, list[str]]:
     if "If-Match" in said.headers:
         add(400, ["invalid_if_match"])
         add(412, ["revision_mismatch"])
-    for status, codes in said.refuses.items():
-        add(status, codes.split())
+    for status, own in said.refuses.items():
+        add(status, own.split())
     return {status: sorted(codes) for status, codes in found.items()}
 
 

@@ -65,7 +65,7 @@ class Claim(View):
     """`/runtime/claim`."""
 
     permissions = {"POST": Permission.CLAIM}
-    waits = True
+    waits = ("POST",)
 
     @told({200: ref("Assignments")}, body=FIELDS, bodiless=True, tenant=False,
           refuses={400: "unknown_worker_group unknown_queue", 403: "group_forbidden group_served_in_process",

@@ -66,6 +66,11 @@ class Principal:
         return self.key.workspace
 
     @property
+    def whole(self) -> bool:
+        """Whether it speaks for the whole workspace, and not for one tenant of it."""
+        return self.key.tenant_id is None
+
+    @property
     def origin(self) -> str:
         """What its enqueues are stamped with (B13)."""
         return self.key.origin
@@ -104,6 +109,7 @@ class Member:
     session_key: str
     grant: Grant
     member: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
     origin: ClassVar[str] = "user"
 
     @property
@@ -273,6 +279,14 @@ def _header(request: Request) -> str | None:
 def tenant_scope(request: Request) -> Scope:
     """What the caller of a read sees."""
     return caller(request).scope(named_tenant(request))
+
+
+def whole_workspace(request: Request) -> Workspace:
+    """The workspace of a caller who speaks for all of it. Raises PermissionDenied for a tenant's key."""
+    who = caller(request)
+    if not who.whole:
+        raise PermissionDenied("This is for keys and members of the whole workspace.")
+    return who.place
 
 
 def enqueued(actor: Principal | Member, named: str | None, ids: list[str]) -> dict[str, Any]:

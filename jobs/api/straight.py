@@ -2,7 +2,7 @@
 
 Django's handler gives each request a thread of its own and walks it through every middleware of the site, most of which
 (sessions, CSRF, messages) mean nothing to a caller with a key; that took three times as long as an enqueue. What the
-API needs of them `JOBS["API_MIDDLEWARE"]` names. Views that wait for something (`waits`) stay with Django's handler.
+API needs of them `JOBS["API_MIDDLEWARE"]` names. What may take seconds (`View.waits`) stays with Django's handler.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _asked(scope: Any) -> tuple[Any, io.BytesIO] | None:
         # Django's handler has a refusal for a query that is no text.
         return None
     kind = getattr(found.func, "cls", None)
-    if kind is None or not issubclass(kind, View) or kind.waits:
+    if kind is None or not issubclass(kind, View) or scope["method"] in kind.waits:
         return None
     request.resolver_match = found
     return request, body

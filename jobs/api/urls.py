@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import path, re_path, register_converter
+from django.urls.converters import PathConverter
 
 from jobs.api import (
     agents,
@@ -28,6 +29,15 @@ from jobs.api import (
     views,
     waiting,
 )
+
+
+class AnyText(PathConverter):
+    """The rest of a path, whatever is in it: Django's own ends at a new line."""
+
+    regex = r"(?s:.+)"
+
+
+register_converter(AnyText, "text")
 
 urlpatterns = [
     path("v1/jobs", jobs.Jobs.as_view()),
@@ -63,7 +73,7 @@ urlpatterns = [
     path("v1/owner", owner.OwnerOfTenant.as_view()),
     path("v1/workspaces/<str:name>/job-limits", limits.JobLimits.as_view()),
     path("v1/throttles", throttles.Throttles.as_view()),
-    path("v1/throttles/<str:kind>/<path:name>", throttles.ThrottleOf.as_view()),
+    path("v1/throttles/<str:kind>/<text:name>", throttles.ThrottleOf.as_view()),
     path("v1/events", events.TenantEvents.as_view()),
     path("v1/openapi.json", openapi.OpenAPI.as_view()),
     path("v1/runtime/claim", runtime.Claim.as_view()),

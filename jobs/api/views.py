@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from django.db import transaction
@@ -47,8 +47,8 @@ class View(APIView):
     content_negotiation_class = AlwaysJSON
     throttle_classes = ()
     versioning_class = None
-    # Whether its answers may take seconds: it gets a thread of its own then, and no other caller waits for one.
-    waits: ClassVar[bool] = False
+    # The methods whose answers may take seconds: they get a thread of their own, and no other caller waits for one.
+    waits: ClassVar[Collection[str]] = ()
 
     @classmethod
     def longest(cls) -> int:

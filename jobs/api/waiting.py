@@ -61,7 +61,7 @@ class Wait(View):
     """`/jobs/{id}/wait`."""
 
     permissions = {"GET": Permission.READ}
-    waits = True
+    waits = ("GET", "HEAD")
 
     @told({200: ref("JobInFull")}, query=_QUERY, refuses={404: "job_not_found", 429: "too_many_connections"})
     def get(self, request: Request, name: str) -> Response:

@@ -71,8 +71,13 @@ def tenant(workspace: Workspace, subject: str | None, *, make: bool = False) -> 
         Tenant.objects.bulk_create([Tenant(workspace=workspace, subject=subject)], ignore_conflicts=True)
         found = Tenant.objects.filter(workspace=workspace, subject=subject).first()
     if found is None:
-        raise NotFound("There is no such tenant.", field="tenant_subject")
+        raise no_such_tenant()
     return found
+
+
+def no_such_tenant() -> NotFound:
+    """What is said of a tenant that is not there."""
+    return NotFound("There is no such tenant.", field="tenant_subject")
 
 
 def check_subject(subject: str) -> None:

@@ -25,11 +25,13 @@ from jobs.models import Job, Key
 from jobs.services import commands, grants, keys, tenancy
 from jobs.services.keys import Kind
 from tests.edges.caller import ALL, Caller, everything, problem
-from tests.edges.routes import PUBLIC, ROUTES, path_of, served
+from tests.edges.routes import PUBLIC, ROUTES, Entry, path_of, served
 from tests.pages.people import person
 from tests.races.threads import LONG
 
 ONCE = {"retry": {"max_attempts": 1}}
+# What one may well not have.
+ABSENT = ("owner_not_found", "throttle_not_found")
 MALFORMED = ("%00", "x" * 300, "a%0Ab", "%F0%9F%98%80")
 Sender = Callable[..., HttpResponse]
 
@@ -41,18 +43,29 @@ class Actor:
     send: Sender
     may: frozenset[str]
     headers: Mapping[str, str]
+    # Of one tenant alone.
+    narrow: bool = False
+
+    def passes(self, entry: Entry) -> bool:
+        """Whether it may do this to what it sees."""
+        return {entry.permission, entry.also} - {""} <= self.may and not (entry.whole and self.narrow)
 
 
 def _things(caller: Caller, slug: str) -> dict[str, str]:
     """One thing of each kind, of this caller's tenant."""
-    made: dict[str, str] = {"workspace": slug, "any": "codex"}
+    made: dict[str, str] = {"workspace": slug, "any": "codex", "subject": "mine"}
     made["done"] = caller.enqueue()["id"]
     caller.assignment(caller.claim_one(), "complete", {"artifact": {}})
     made["letter"] = _letter(caller)
     caller.enqueue()
     made["assignment"] = caller.claim_one()["assignment_id"]
     made["job"] = caller.enqueue()["id"]
-    return made
+    told = caller.enqueue(callback_url="https://example.com/hook")["id"]
+    assert caller.post(f"/jobs/{told}/controls", {"action": "cancel"}).status_code == 200
+    [delivery] = caller.get(f"/jobs/{told}/deliveries").json()["deliveries"]
+    begun = caller.post("/bulk", {"verb": "cancel", "reason": "x"})
+    return {**made, "delivery": delivery["id"], "secret": str(caller.post("/callback-secrets").json()["id"]),
+            "bulk": begun.json()["id"]}
 
 
 def _letter(caller: Caller) -> str:
@@ -93,7 +106,7 @@ def _of_kind(kind: Kind, **more: Any) -> Caller:
 
 @pytest.fixture
 def actors(world):
-    """Seven, all about the tenant `mine` of the default workspace."""
+    """Eight, all about the tenant `mine` of the default workspace."""
     naming = {"X_Tenant_Subject": "mine"}
     runner = _of_kind(Kind.RUNNER)
     Caller(tenant="mine").enqueue()
@@ -101,11 +114,12 @@ def actors(world):
     stranger = Caller()
     stranger.secret = ""
     return {
-        "tenant key": Actor(Caller(tenant="mine").send, frozenset(ALL), {}),
+        "tenant key": Actor(Caller(tenant="mine").send, frozenset(ALL), {}, narrow=True),
         "workspace key": Actor(Caller().send, frozenset(ALL), naming),
         "runner": Actor(runner.send, keys.MAY[Kind.RUNNER], {}),
         "planner": Actor(_of_kind(Kind.PLANNER).send, keys.MAY[Kind.PLANNER], {}),
         "member": Actor(_session("ann", "member"), grants.MAY[grants.Role.MEMBER], naming),
+        "conductor": Actor(_session("cleo", "conductor"), grants.MAY[grants.Role.CONDUCTOR], naming),
         "superuser": Actor(_session("root", None, superuser=True), frozenset(), naming),
         "stranger": Actor(lambda method, path, body=None, **more: stranger.send(
             method, path, body, **{**more, "Authorization": ""}), frozenset(), naming),
@@ -135,6 +149,7 @@ def test_every_route_has_its_line_and_needs_what_it_says() -> None:
 
 def test_foreign_and_unknown_are_one_answer_to_everybody_on_every_route(world, actors):
     """E2, I16, C25, API1: status, body and headers byte for byte; what is nobody's to see changes no row."""
+    tenancy.tenant(tenancy.workspace("elsewhere"), "only-there", make=True)
     rows = everything()
     for route, entry in ROUTES.items():
         if entry.kind in ("", "any"):
@@ -143,6 +158,8 @@ def test_foreign_and_unknown_are_one_answer_to_everybody_on_every_route(world, a
         foreign = [world[place].get(entry.kind) for place in world if place != ("default", "mine")]
         if entry.kind == "workspace":
             foreign = ["elsewhere"]
+        if entry.kind == "subject":
+            foreign = ["only-there"]
         for who, actor in actors.items():
             names = {**{f"foreign {n}": name for n, name in enumerate(foreign) if name},
                      "unknown": str(uuid.uuid4()), **{name: name for name in MALFORMED}}
@@ -150,7 +167,8 @@ def test_foreign_and_unknown_are_one_answer_to_everybody_on_every_route(world, a
                        for said, name in names.items()}
             alike(answers, f"{route} by {who}")
             number = next(iter(answers.values())).status_code
-            expected = 401 if who == "stranger" else 404 if entry.permission in actor.may else 403
+            expected = 401 if who == "stranger" else 403 if entry.permission not in actor.may or (
+                entry.whole and actor.narrow) else 404
             assert number == expected, (route, who, next(iter(answers.values())).content)
     assert everything() == rows
 
@@ -166,14 +184,14 @@ def test_everybody_may_what_the_tables_say_and_nothing_else(world, actors):
             name = own.get("held" if (who, entry.kind) == ("runner", "assignment") else entry.kind, "")
             answer = actor.send(route.partition(" ")[0], path_of(route, name), entry.body, **actor.headers)
             where = (who, route, getattr(answer, "content", b"")[:200])
-            if entry.permission not in actor.may:
+            if not actor.passes(entry):
                 assert answer.status_code == (401 if who == "stranger" else 403), where
             elif entry.kind == "assignment" and who != "runner":
                 # Of another key, also of the same tenant.
                 assert answer.status_code == 404, where
             else:
                 assert answer.status_code not in (401, 403), where
-                assert answer.status_code != 404 or answer.json()["code"] in ("owner_not_found",), where
+                assert answer.status_code != 404 or answer.json()["code"] in ABSENT, where
                 assert answer.status_code < 500 or answer.json()["code"] == "needs_asgi", where
 
 
@@ -185,17 +203,23 @@ def test_a_tenant_or_workspace_that_is_not_yours_is_named_in_vain(world, actors)
     for route, entry in ROUTES.items():
         method, path = route.partition(" ")[0], path_of(route, own.get(entry.kind, ""))
         if entry.permission != "claim":
-            alike({name: actors["tenant key"].send(method, path, entry.body, X_Tenant_Subject=name)
+            alike({name: actors["tenant key"].send(method, path, _about(entry, name), X_Tenant_Subject=name)
                    for name in ("theirs", "only-there", "nobody")}, f"{route} by header")
-            alike({name: actors["tenant key"].send(method, f"{path}?tenant_subject={name}", entry.body)
+            alike({name: actors["tenant key"].send(method, f"{path}?tenant_subject={name}", _about(entry, name))
                    for name in ("theirs", "only-there", "nobody")}, f"{route} by query")
-        if entry.permission not in ("claim", "enqueue") and method != "PUT":
-            alike({name: actors["workspace key"].send(method, path, entry.body, X_Tenant_Subject=name)
+        if entry.permission not in ("claim", "enqueue") and not entry.makes:
+            alike({name: actors["workspace key"].send(method, path, _about(entry, name), X_Tenant_Subject=name)
                    for name in ("only-there", "nobody")}, f"{route} by a workspace's key")
         for who in ("workspace key", "tenant key", "member", "superuser"):
             alike({name: actors[who].send(method, path, entry.body, X_Workspace=name)
                    for name in ("elsewhere", "nowhere", "a\tb")}, f"{route} by {who}")
     assert everything() == rows
+
+
+def _about(entry: Entry, name: str) -> Any:
+    """What is sent, about a tenant of this name where it says one."""
+    said = isinstance(entry.body, dict) and "tenant_subject" in entry.body
+    return {**entry.body, "tenant_subject": name} if said else entry.body
 
 
 def test_foreign_and_unknown_take_the_same_time(world, actors):
@@ -275,11 +299,11 @@ def test_a_place_in_the_queue_tells_nothing_of_others(api):
     """6.5.2: my position stays while another tenant adds jobs, whatever their priority."""
     mine = Caller(tenant="mine")
     ids = [mine.enqueue()["id"] for _ in range(3)]
-    before = selectors.positions(ids)
+    before = {one: at.own for one, at in selectors.positions(ids).items()}
     theirs = Caller(tenant="theirs")
     for _ in range(30):
         theirs.enqueue(priority=100)
-    assert selectors.positions(ids) == before
+    assert {one: at.own for one, at in selectors.positions(ids).items()} == before
     assert sorted(before.values()) == [1, 2, 3]
 
 

@@ -10,6 +10,8 @@ from jobs.states import STATUS, State
 from tests.edges.caller import Caller, everything, problem
 
 ONCE = {"retry": {"max_attempts": 1}}
+# A tenant's key names its tenant where it answers a dead letter (C25).
+ACME = {"tenant_subject": "acme"}
 
 
 def read(api: Caller, job_id: str) -> dict:
@@ -90,14 +92,16 @@ def test_the_same_key_and_body_are_one_job_and_another_body_is_refused(api):
     assert (everything(), Job.objects.count()) == (rows, 1)
 
 
-def test_started_at_is_the_first_start_and_a_requeue_keeps_it(api):
+@pytest.mark.usefixtures("api")
+def test_started_at_is_the_first_start_and_a_requeue_keeps_it():
     """C7: null before; neither a second attempt nor a second chain moves it."""
+    api = Caller(tenant="acme")
     job_id = api.enqueue(**ONCE)["id"]
     assert read(api, job_id)["started_at"] is None
     api.assignment(api.claim_one(), "fail", {"reason_code": "x"})
     started = read(api, job_id)["started_at"]
     assert started is not None
-    assert api.post(f"/jobs/{job_id}/requeue", {}).json()["started_at"] == started
+    assert api.post(f"/jobs/{job_id}/requeue", ACME).json()["started_at"] == started
     api.assignment(api.claim_one(), "complete", {"artifact": {}})
     assert read(api, job_id)["started_at"] == started
 
@@ -119,8 +123,10 @@ def test_a_full_exclusive_group_is_skipped_and_never_waited_on(api):
     assert api.enqueue(exclusive_group="x" * 200)["exclusive_group"] == "x" * 200
 
 
-def test_a_job_that_failed_for_good_under_a_policy_waits_for_an_answer(api):
+@pytest.mark.usefixtures("api")
+def test_a_job_that_failed_for_good_under_a_policy_waits_for_an_answer():
     """C22: attempts used up, or a terminal failure; its status stays failed until it is requeued."""
+    api = Caller(tenant="acme")
     spent = api.enqueue(**ONCE)["id"]
     api.assignment(api.claim_one(), "fail", {"reason_code": "x"})
     terminal = api.enqueue(retry={"max_attempts": 5})["id"]
@@ -132,8 +138,8 @@ def test_a_job_that_failed_for_good_under_a_policy_waits_for_an_answer(api):
     api.assignment(api.claim_one(), "fail", {"reason_code": "x"})
     assert read(api, without)["status"] == "failed"
     assert not DeadLetter.objects.filter(job_id=without).exists()
-    assert api.send("DELETE", f"/jobs/{spent}/dead-letter").json()["status"] == "failed"
-    assert api.post(f"/jobs/{terminal}/requeue", {}).json()["status"] == "queued"
+    assert api.send("DELETE", f"/jobs/{spent}/dead-letter", ACME).json()["status"] == "failed"
+    assert api.post(f"/jobs/{terminal}/requeue", ACME).json()["status"] == "queued"
     assert not DeadLetter.objects.filter(resolved_at=None).exists()
 
 
