@@ -33,7 +33,7 @@ log = logging.getLogger("jobsite.serving")
 WORDS: Final[dict[int, tuple[str, str, str]]] = {
     400: ("Bad Request", "bad_request", "This is no request of HTTP/1.1."),
     408: ("Request Timeout", "request_timeout", "The request was not complete in time."),
-    413: ("Content Too Large", "body_too_large", "This body is too large."),
+    413: ("Content Too Large", "too_large", "This body is too large."),
     431: ("Request Header Fields Too Large", "headers_too_large", "These headers are too many or too long."),
     503: ("Service Unavailable", "too_many_connections", "Too many connections are open: come back later."),
 }
@@ -57,7 +57,7 @@ def refusal(number: int, **more: Any) -> bytes:
     body = json.dumps({"type": f"urn:jobs:problem:{code}", "title": detail, "status": number, "detail": detail,
                        "code": code, **more}).encode()
     head = (f"HTTP/1.1 {number} {phrase}\r\nContent-Type: application/problem+json\r\nContent-Length: {len(body)}\r\n"
-            f"Cache-Control: no-store\r\nConnection: close\r\n")
+            f"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n")
     if number == 503:
         head += f"Retry-After: {RETRY_AFTER_S}\r\n"
     return head.encode() + b"\r\n" + body

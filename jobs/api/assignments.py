@@ -10,7 +10,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import failpoints
+from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
 from jobs.api.describing import (
     anything,
@@ -142,9 +142,13 @@ class Complete(View):
     def post(self, request: Request, name: str) -> Response:
         """Hand the artifact in: refused by its codec the attempt stays live, not published it has failed (B29, B33)."""
         body = parsing.body(request, _ARTIFACT, optional=True)
-        costs.reported(caller(request).key, name, body.get("cost_usd"), last=True)
+        key = caller(request).key
+        held = selectors.assignment(key.pk, name)
         with parsing.beneath("artifact"):
-            end = handed_in.complete(caller(request).key, name, body.get("artifact"))
+            # Refused before its cost is written.
+            runners.completed(held, body.get("artifact"))
+            costs.reported(key, held.id, body.get("cost_usd"), last=True)
+            end = handed_in.hand_in(key, held, body.get("artifact"))
         failpoints.at("api.settled")
         return answer(shapes.settled(end))
 

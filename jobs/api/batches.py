@@ -102,11 +102,11 @@ def _outcome(key: Key, held: Assignment, item: Item) -> Outcome | Settled:
         raise Invalid(f"must be one of {', '.join(OUTCOMES)}", field="outcome", code="invalid_outcome")
     if verb == "complete":
         parsing.refuse_unknown(item, ("artifact", "cost_usd"))
-        costs.reported(key, held.id, item.get("cost_usd"), last=True)
         with parsing.beneath("artifact"):
-            if handed_in.publishes(held):
-                return handed_in.hand_in(key, held, item.get("artifact"))
-            return runners.completed(held, item.get("artifact"))
+            # Refused before its cost is written.
+            done = runners.completed(held, item.get("artifact"))
+            costs.reported(key, held.id, item.get("cost_usd"), last=True)
+            return handed_in.hand_in(key, held, item.get("artifact")) if handed_in.publishes(held) else done
     if verb == "fail":
         return runners.failing(held, *assignments.failure(key, held.id, item))
     if verb == "release":

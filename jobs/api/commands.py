@@ -21,8 +21,8 @@ _KEY = or_null(text(most=200))
 _WITH_PAYLOAD = {"payload": or_null(mapping("What the handler reads")), "idempotency_key": _KEY}
 _WITH_REASON = {"reason": or_null(text(most=512)), "idempotency_key": _KEY}
 _SENT = {202: ref("CommandSent"), 200: ref("CommandSent")}
-_REFUSED = {404: "job_not_found", 409: "job_ended", 422: "idempotency_key_reused", 429: "too_many_commands",
-            503: "job_locked"}
+_REFUSED = {403: "tenant_archived", 404: "job_not_found", 409: "job_ended", 422: "idempotency_key_reused",
+            429: "too_many_commands", 503: "job_locked"}
 
 
 class _Command(View):

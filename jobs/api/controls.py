@@ -38,7 +38,7 @@ class Controls(View):
 
     @told({200: ref("JobInFull")}, body=_CONTROL, needed=("action",), headers=("If-Match",),
           example={"action": "cancel"}, refuses={
-              400: "unknown_action invalid_availability", 404: "job_not_found", 409: _MOVES,
+              400: "unknown_action invalid_availability", 403: "tenant_archived", 404: "job_not_found", 409: _MOVES,
               422: "unregistered_version", 503: "job_locked"})
     def post(self, request: Request, name: str) -> Response:
         """Cancel, pause or resume at once; If-Match holds it to the revision that was read (B28, C30, E5).
