@@ -342,6 +342,8 @@ def test_two_thousand_jobs_leave_no_thread_descriptor_or_connection(jobs):
         assert made.run().completed == count + count // 4 + count // 20
         assert not made.slots.stuck
 
+    # What another test in this process has opened may be there still.
+    most = max(8 + 4, connection.pool.get_stats()["pool_size"])
     life(100)
     before = census()
     for _ in range(3):
@@ -350,7 +352,7 @@ def test_two_thousand_jobs_leave_no_thread_descriptor_or_connection(jobs):
     while any(now > then + 1 for now, then in zip(census(), before, strict=True)):
         assert time.monotonic() < end, (before, census(), threading.enumerate())
     assert Job.objects.filter(state="completed").count() == 130 + 3 * 780
-    assert connection.pool.get_stats()["pool_size"] <= 8 + 4
+    assert connection.pool.get_stats()["pool_size"] <= most
 
 
 def test_an_attempts_log_lines_are_bounded_in_number_and_size() -> None:
