@@ -108,8 +108,9 @@ CELLS: list[Cell] = [
     *_each("promote.written", "promote", "quick", dict.fromkeys(FAULTS, "queued")),
 ]
 POINTS = list(dict.fromkeys(cell.point for cell in CELLS))
-# The short form: every place is killed, and has one of the other faults, in turns.
+# The short form: every place is killed, and every second one has one of the other faults, in turns.
 SHORT = {
     "kill": [cell for cell in CELLS if cell.fault == "kill"],
-    "turns": [cell for cell in CELLS if cell.fault == FAULTS[1 + POINTS.index(cell.point) % 3]],
+    "turns": [cell for cell in CELLS if POINTS.index(cell.point) % 2 == 0
+              and cell.fault == FAULTS[1 + POINTS.index(cell.point) // 2 % 3]],
 }

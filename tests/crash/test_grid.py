@@ -1,5 +1,5 @@
-"""RELIABILITY 5.5: a crash at every named place leaves nothing lost, doubled or stuck. The short form of the grid, half
-of its cells; `python -m tests.crash --repeats 5` is the long one.
+"""RELIABILITY 5.5: a crash at every named place leaves nothing lost, doubled or stuck. The short form of the grid,
+three in eight of its cells; `python -m tests.crash --repeats 5` is the long one.
 """
 
 from __future__ import annotations

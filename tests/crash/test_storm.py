@@ -25,6 +25,6 @@ def test_workers_under_fire_lose_nothing_and_do_nothing_twice(database: None, se
     """I1 to I8, E14.21: every job ends as it should, whatever happens to three workers."""
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": [FAST["JOBS_DEFINITIONS"]], "LEASE_S": float(FAST["JOBS_LEASE_S"])}
     seed = random.randrange(10**6)
-    storm = Storm(test_database(), dsn(), tmp_path, jobs=300, faults=16, seed=seed)
+    storm = Storm(test_database(), dsn(), tmp_path, jobs=200, faults=10, seed=seed)
     found = storm.run()
     assert found == [], f"seed {seed}, {dict(storm.done)}"

@@ -32,7 +32,7 @@ from tests.worker.living import children, descriptors, guard, in_group, threads,
 from tests.worker.processes import ISOLATED, REPOSITORY, until
 from tests.worker.test_isolated import value
 
-KILLS = 500 if os.environ.get("JOBSITE_LONG") else 24
+KILLS = 500 if os.environ.get("JOBSITE_LONG") else 16
 
 
 def look(jobs):
@@ -143,7 +143,7 @@ def backends():
 
 @pytest.mark.timeout(KILLS * 10)
 def test_after_many_kills_there_is_no_zombie_descriptor_thread_or_connection_more(isolating, jobs):
-    """Deaths and timeouts; 24, with JOBSITE_LONG=1 500 (case-B08)."""
+    """Deaths and timeouts; 16, with JOBSITE_LONG=1 500 (case-B08)."""
     worker = isolating(slots=2)
     for _ in range(2):
         jobs.wait(jobs.add("apart"), "completed")

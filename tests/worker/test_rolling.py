@@ -13,7 +13,7 @@ from tests.database import own_connection
 from tests.worker.cluster import LONG
 from tests.worker.processes import until
 
-ROUNDS = 20 if LONG else 4
+ROUNDS = 20 if LONG else 3
 A_SECOND = 20
 
 
