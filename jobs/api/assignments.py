@@ -31,7 +31,8 @@ from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.live.room import Looked
 from jobs.models import Key
-from jobs.outcomes import Failed
+from jobs.outcomes import Completed, Failed
+from jobs.selectors import Assignment
 from jobs.services import beats, claiming, costs, runners
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
@@ -144,13 +145,20 @@ class Complete(View):
         body = parsing.body(request, _ARTIFACT, optional=True)
         key = caller(request).key
         held = selectors.assignment(key.pk, name)
+        finished(key, held, body)
         with parsing.beneath("artifact"):
-            # Refused before its cost is written.
-            runners.completed(held, body.get("artifact"))
-            costs.reported(key, held.id, body.get("cost_usd"), last=True)
             end = handed_in.hand_in(key, held, body.get("artifact"))
         failpoints.at("api.settled")
         return answer(shapes.settled(end))
+
+
+def finished(key: Key, held: Assignment, body: dict[str, Any]) -> Completed:
+    """What a completion hands in, its cost kept: nothing is, unless both may be said."""
+    costs.check(body.get("cost_usd"))
+    with parsing.beneath("artifact"):
+        done = runners.completed(held, body.get("artifact"))
+    costs.reported(key, held.id, body.get("cost_usd"), last=True)
+    return done
 
 
 class Fail(View):
@@ -172,7 +180,8 @@ def failure(key: Key, name: str, body: dict[str, Any]) -> tuple[Failed, dict[str
     parsing.refuse_unknown(body, _FAILURE)
     outcome = Failed(fields.reason_code(body), fields.text(body, "message", default=""),
                      fields.boolean(body, "retryable", True))
-    return costs.failing(key, name, body.get("cost_usd"), outcome), fields.entry(body, "diagnostic")
+    diagnostic = fields.entry(body, "diagnostic")
+    return costs.failing(key, name, body.get("cost_usd"), outcome), diagnostic
 
 
 class Cancelled(View):

@@ -22,7 +22,7 @@ from jobs.errors import Invalid, JobsError
 from jobs.models import Key
 from jobs.outcomes import Outcome
 from jobs.selectors import Assignment
-from jobs.services import beats, costs, runners
+from jobs.services import beats, runners
 from jobs.services.keys import Permission
 from jobs.services.runners import Settled
 from jobs.worker import handed_in
@@ -102,10 +102,8 @@ def _outcome(key: Key, held: Assignment, item: Item) -> Outcome | Settled:
         raise Invalid(f"must be one of {', '.join(OUTCOMES)}", field="outcome", code="invalid_outcome")
     if verb == "complete":
         parsing.refuse_unknown(item, ("artifact", "cost_usd"))
+        done = assignments.finished(key, held, item)
         with parsing.beneath("artifact"):
-            # Refused before its cost is written.
-            done = runners.completed(held, item.get("artifact"))
-            costs.reported(key, held.id, item.get("cost_usd"), last=True)
             return handed_in.hand_in(key, held, item.get("artifact")) if handed_in.publishes(held) else done
     if verb == "fail":
         return runners.failing(held, *assignments.failure(key, held.id, item))

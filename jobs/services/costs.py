@@ -20,7 +20,7 @@ from jobs.store import costs as store
 from jobs.store.costs import Cost
 from jobs.store.sql import durable
 
-__all__ = ["BudgetExhausted", "Cost", "failing", "left", "outcome", "report", "reported"]
+__all__ = ["BudgetExhausted", "Cost", "check", "failing", "left", "outcome", "report", "reported"]
 
 class BudgetExhausted(Conflict):
     """The job has cost more than it may, and has ended with that."""
@@ -43,6 +43,12 @@ def report(job_id: str, fence: str, total: Decimal) -> Cost:
     if found is None:
         raise StaleFence()
     return found
+
+
+def check(value: Any) -> None:
+    """Whether this may be a cost; null and absent may. Raises Invalid invalid_cost_usd."""
+    if value is not None:
+        amount(value, "cost_usd", code="invalid_cost_usd")
 
 
 def reported(key: Key, name: str, value: Any, *, last: bool = False) -> None:
