@@ -71,9 +71,14 @@ def _part(transport: Any, said: bytes, later: Callable[[float, Callable[[], None
 
 
 class Request(WebRequest):
-    """One whose body has an end."""
+    """One whose body has an end, and which only Django reads."""
 
     taken = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Twisted would read a form's fields on the loop, for nobody: a large one stops every other request meanwhile.
+        self._parsePOSTFormSubmission = False
 
     def gotLength(self, length: int | None) -> None:
         """What the headers say of the body; too much is refused before it is read."""
@@ -248,6 +253,9 @@ class Factory(HTTPFactory):
         self.inside.add(channel)
         self.here[address] += 1
         return channel
+
+    def log(self, request: Any) -> None:
+        """Nothing: requests are logged by their ids (`jobs.requests`), and Twisted's line would go nowhere."""
 
     def _too_many(self, address: str) -> Any:
         if not self.here[address]:

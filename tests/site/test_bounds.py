@@ -305,6 +305,17 @@ def test_what_is_framed_well_is_read(bounded: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize(("kind", "body"), [
+    ("multipart/form-data", b"--x"), ("multipart/form-data; boundary=x", b"--x\r\nnothing"),
+    ("application/x-www-form-urlencoded", b"&=%" * 3_000), ("text/\tplain;;", b"{}"),
+])
+def test_what_a_form_says_is_for_the_site_and_not_for_the_server(bounded: int, kind: str, body: bytes) -> None:
+    """RELIABILITY 6.2: fields that are read on the loop, or found to be none, would be the server's answer."""
+    with dial(bounded) as client:
+        client.sendall(head("/0", f"Content-Type: {kind}", f"Content-Length: {len(body)}", method="POST") + body)
+        assert one(client) == (200, len(body))
+
+
 def test_connections_are_capped_in_all_and_by_address() -> None:
     """6.2: beyond the cap one hears 503 with a time to come back; a place that is given back is free again."""
     for bounds in ({"connections": 5}, {"per_address": 5}):
