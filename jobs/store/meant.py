@@ -101,7 +101,8 @@ def _where(match: JobMatch) -> tuple[str, list[Any]]:
 
 def newest_of_all() -> str | None:
     """The newest job that there is: whatever is made later is not meant."""
-    found = rows("SELECT id::text FROM jobs_job ORDER BY id DESC LIMIT 1")
+    # `ORDER BY id` would mean the text that is selected, and sort all jobs.
+    found = rows("SELECT job.id::text FROM jobs_job job ORDER BY job.id DESC LIMIT 1")
     return str(found[0][0]) if found else None
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from jobs.models import ClaimLine
-from jobs.store import due, erasures
+from jobs.store import due, erasures, meant
 from tests.driver import Driver, claimer
 from tests.making import default_workspace, statements, tenant_id
 from tests.races.threads import LONG
@@ -159,6 +159,7 @@ LOOKS: dict[str, tuple[Callable[[int], None], Callable[[], object]]] = {
     "unregistered": (_unregistered, lambda: due.unregistered([("echo", 1)], due.FIRST, BATCH)),
     "recovery": (_held_by_others, lambda: due.look(0, due.FIRST, BATCH)),
     "a tenant's newest": (_ended, lambda: erasures.sample(tenant_id("many"), 5)),
+    "the newest of all": (_ended, meant.newest_of_all),
 }
 
 
