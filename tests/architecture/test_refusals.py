@@ -109,7 +109,8 @@ def codes(package: str = "jobs") -> Codes:
                 found[code].add("Conflict")
     if package != "jobs":
         return found
-    words = {node.value for path, node in _nodes(package) if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
+    words = {node.value for path, node in _nodes(package)
+             if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
     for code in {*api.CODES.values(), *(code for code in api.BY_CODE if code in words)}:
         found[code].add("")
     return found
