@@ -58,6 +58,7 @@ def test_without_a_version_they_stand_in_line_and_each_is_judged_by_what_it_find
                        partial(lanes.merge, lane.pk, "abandoned", by=who))
         row = Lane.objects.get(pk=lane.pk)
         assert row.version == 1 + told["done"]
+        assert not told["lane_version_changed"]
         numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))
         assert numbers == [*range(1, told["done"] + 2)]
         assert (row.ended_at is not None) is row.standing.over
