@@ -95,4 +95,4 @@ class Part(NamedTuple):
 def work(lane_ids: Sequence[uuid.UUID], tenant_id: int | None) -> list[Part]:
     """What the newest jobs of these lanes are doing, in one statement; of one tenant's, where one is named."""
     found = _rows(_WORK, [[str(one) for one in lane_ids], tenant_id, tenant_id])
-    return [Part(*row[:-1], int(row[-1])) for row in found]
+    return [Part._make([*row[:-1], int(row[-1])]) for row in found]
