@@ -318,17 +318,23 @@ def _netloc(url: str) -> tuple[str, int] | None:
     return (said.hostname, port) if said.hostname and port else None
 
 
-def _route(pattern: str, application: Any) -> Any:
+def route(pattern: str, application: Any) -> Any:
+    """One route; Django's stubs know views alone."""
     return path(pattern, application)
 
 
-people = AllowedHostsOriginValidator(same_origin(CookieMiddleware(URLRouter([
-    _route("live/site/", Watching.serve),
-    _route("live/jobs/<uuid:pk>/", Watching.serve),
-    re_path("", WebsocketDenier.as_asgi()),
-]))))
+def for_people(routes: list[Any]) -> Any:
+    """These routes for our own pages alone, with their cookies; any other path below is refused."""
+    router = URLRouter([*routes, re_path("", WebsocketDenier.as_asgi())])
+    return AllowedHostsOriginValidator(same_origin(CookieMiddleware(router)))
+
+
+people = for_people([
+    route("live/site/", Watching.serve),
+    route("live/jobs/<uuid:pk>/", Watching.serve),
+])
 websockets = URLRouter([
-    _route("api/v1/live", Calling.serve),
-    _route("api/v1/live/jobs/<str:name>", Calling.serve),
+    route("api/v1/live", Calling.serve),
+    route("api/v1/live/jobs/<str:name>", Calling.serve),
     re_path("^", people),
 ])
