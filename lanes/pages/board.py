@@ -1,0 +1,116 @@
+"""The board: lanes by how far they are, newest first; and one column of it, page by page."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+
+from jobs.errors import Invalid
+from jobs.selectors import Page, TooSlow
+from jobs.sightings import patiently
+from lanes import selectors, sightings
+from lanes.actors import Actor
+from lanes.axes import Execution
+from lanes.models import Lane, Quorum
+from lanes.pages.access import LanePage
+from lanes.pages.tracks import words
+from lanes.selectors import Work
+
+CARDS, WHOLE = 20, 60
+WORDS = ("quorum", "assignee", "mine", "execution", "cursor")
+
+
+class Card(NamedTuple):
+    """A lane as the board shows it; `work` is what its jobs do, None where there was no time to look."""
+
+    lane: Lane
+    work: Work | None
+    mine: bool
+
+
+class Column(NamedTuple):
+    """One state: its newest lanes, and the query of those behind them."""
+
+    execution: Execution
+    label: str
+    cards: list[Card]
+    more: str
+
+    @property
+    def count(self) -> str:
+        """How many are shown, and whether there are more."""
+        return f"{len(self.cards)}{'+' if self.more else ''}"
+
+
+class Board(LanePage):
+    """`/lanes/`; `?execution=done` one column of it, and `&cursor=...` further back."""
+
+    template_name = "lanes/board.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """What the reader may see. Raises QuorumNotFound for a quorum that is not theirs, as for none."""
+        said = read(self.request)
+        quorums = selectors.quorums(by=self.actor, closed=False, limit=sightings.CHOICES).items
+        quorum = selectors.quorum(said["quorum"], by=self.actor) if "quorum" in said else None
+        return super().get_context_data(
+            said=said, quorums=quorums, quorum=quorum, narrowed=bool(set(said) & {"quorum", "assignee", "mine"}),
+            conducts=bool(self.conducted), several=len(self.roles) > 1, whole=_query(said, without=("execution",)),
+            **columns(self.actor, said, quorum), **kwargs)
+
+
+def read(request: HttpRequest) -> dict[str, str]:
+    """What the URL narrows the board to; a state that there is not narrows nothing."""
+    said = {name: request.GET.get(name, "").replace("\x00", "").strip()[:400] for name in WORDS}
+    if said["execution"] not in set(Execution):
+        said["execution"] = said["cursor"] = ""
+    return {name: word for name, word in said.items() if word}
+
+
+def columns(by: Actor, said: dict[str, str], quorum: Quorum | None) -> dict[str, Any]:
+    """The columns that are asked for, with what stands on their cards, and the sum of it in words."""
+    one = Execution(said["execution"]) if "execution" in said else None
+    pages = {state: _page(by, state, said, quorum, whole=one is not None) for state in ([one] if one else Execution)}
+    work = _work([lane for page in pages.values() for lane in page.items], by)
+    built = [Column(state, words(state), [_card(lane, work, by) for lane in page.items], _more(said, state, page))
+             for state, page in pages.items()]
+    return {"columns": built, "one": one is not None, "hasty": work is None,
+            "empty": not any(column.cards for column in built),
+            "sum": ", ".join(f"{column.count} {column.label}" for column in built)}
+
+
+def _page(by: Actor, state: Execution, said: dict[str, str], quorum: Quorum | None, *, whole: bool) -> Page:
+    assignee = by.name if "mine" in said else said.get("assignee")
+    narrowed: dict[str, Any] = {"by": by, "execution": state.value, "assignee": assignee,
+                                "quorum": quorum.pk if quorum else None, "limit": WHOLE if whole else CARDS}
+    try:
+        return selectors.lanes(**narrowed, cursor=said.get("cursor"))
+    except Invalid:
+        # A cursor of another list: the newest.
+        return selectors.lanes(**narrowed)
+
+
+def _work(lanes: list[Lane], by: Actor) -> dict[Any, Work] | None:
+    """What the jobs of these lanes do; None where that takes too long: the lanes are shown all the same."""
+    try:
+        return patiently(lambda: selectors.work([lane.pk for lane in lanes], by=by))
+    except TooSlow:
+        return None
+
+
+def _card(lane: Lane, work: dict[Any, Work] | None, by: Actor) -> Card:
+    return Card(lane, work.get(lane.pk) if work is not None else None, lane.assignee_user == by.user_id)
+
+
+def _query(said: dict[str, str], *, without: tuple[str, ...] = (), **more: str) -> str:
+    kept = {name: word for name, word in said.items() if name != "cursor" and name not in without}
+    return urlencode({**kept, **more})
+
+
+def _more(said: dict[str, str], state: Execution, page: Page) -> str:
+    if page.next is None:
+        return ""
+    # From the board to the whole column, and from a page of that to the next.
+    place = {"cursor": str(page.next)} if "execution" in said else {}
+    return _query(said, execution=state.value, **place)
