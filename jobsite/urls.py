@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("api/", include("jobs.api.urls")),
     path("metrics", metrics.view, name="metrics"),
+    path("", include("lanes.pages.urls")),
     path("", include("jobs.pages.urls")),
 ]
 

@@ -22,7 +22,7 @@ class LanePage(Page):
     """A page of lanes. `roles` is what its reader is, by workspace; `actor` is how the services know them."""
 
     permission_required: Any = ()
-    live = "/live/lanes/"
+    live: str | None = "/live/lanes/"
     roles: dict[int, Role]
 
     @property

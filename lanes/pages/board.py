@@ -39,7 +39,7 @@ class Column(NamedTuple):
     more: str
 
     @property
-    def count(self) -> str:
+    def many(self) -> str:
         """How many are shown, and whether there are more."""
         return f"{len(self.cards)}{'+' if self.more else ''}"
 
@@ -56,7 +56,7 @@ class Board(LanePage):
         quorum = selectors.quorum(said["quorum"], by=self.actor) if "quorum" in said else None
         return super().get_context_data(
             said=said, quorums=quorums, quorum=quorum, narrowed=bool(set(said) & {"quorum", "assignee", "mine"}),
-            conducts=bool(self.conducted), several=len(self.roles) > 1, whole=_query(said, without=("execution",)),
+            conducts=bool(self.conducted), several=len(self.roles) > 1, whole=_query(said, "execution"),
             **columns(self.actor, said, quorum), **kwargs)
 
 
@@ -77,7 +77,7 @@ def columns(by: Actor, said: dict[str, str], quorum: Quorum | None) -> dict[str,
              for state, page in pages.items()]
     return {"columns": built, "one": one is not None, "hasty": work is None,
             "empty": not any(column.cards for column in built),
-            "sum": ", ".join(f"{column.count} {column.label}" for column in built)}
+            "sum": ", ".join(f"{column.many} {column.label}" for column in built)}
 
 
 def _page(by: Actor, state: Execution, said: dict[str, str], quorum: Quorum | None, *, whole: bool) -> Page:
@@ -103,14 +103,13 @@ def _card(lane: Lane, work: dict[Any, Work] | None, by: Actor) -> Card:
     return Card(lane, work.get(lane.pk) if work is not None else None, lane.assignee_user == by.user_id)
 
 
-def _query(said: dict[str, str], *, without: tuple[str, ...] = (), **more: str) -> str:
-    kept = {name: word for name, word in said.items() if name != "cursor" and name not in without}
-    return urlencode({**kept, **more})
+def _query(said: dict[str, str], *without: str) -> str:
+    return urlencode({name: word for name, word in said.items() if name not in ("cursor", *without)})
 
 
 def _more(said: dict[str, str], state: Execution, page: Page) -> str:
     if page.next is None:
         return ""
     # From the board to the whole column, and from a page of that to the next.
-    place = {"cursor": str(page.next)} if "execution" in said else {}
-    return _query(said, execution=state.value, **place)
+    query = _query({**said, "execution": state.value})
+    return f"{query}&{urlencode({'cursor': page.next})}" if "execution" in said else query

@@ -22,7 +22,7 @@ class Lane(LanePage):
         """What the page shows. Raises LaneNotFound."""
         lane = selectors.lane(kwargs.pop("pk"), by=self.actor)
         self.live = f"/live/lanes/{lane.pk}/"
-        role, me = self.roles[lane.workspace_id], self.actor.user_id or ""
+        role, me = self.roles.get(lane.workspace_id), self.actor.user_id or ""
         history = sightings.history(lane, _number(self.request.GET.get("before", "")))
         return super().get_context_data(
             lane=lane, role=role, mine=lane.assignee_user == me, tracks=tracks(lane, role, me),

@@ -8,7 +8,8 @@ from lanes import axes
 from lanes.axes import Axis, Merge, Role
 from lanes.models import Lane
 
-ASKS = {Axis.EXECUTION: "How far is the work?", Axis.REVIEW: "Is it agreed to?", Axis.MERGE: "What became of the branch?"}
+ASKS = {Axis.EXECUTION: "How far is the work?", Axis.REVIEW: "Is it agreed to?",
+        Axis.MERGE: "What became of the branch?"}
 
 
 class Deed(NamedTuple):
