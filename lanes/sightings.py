@@ -14,7 +14,7 @@ from jobs.models import DeadLetter, Grant, Key, Workspace
 from lanes import selectors
 from lanes.actors import Actor
 from lanes.axes import Role
-from lanes.models import Lane, LaneJob, LaneReceipt
+from lanes.models import Lane, LaneJob, LaneReceipt, Quorum
 from lanes.news import News
 
 RECEIPTS, JOBS, CHOICES = 50, 25, 200
@@ -66,6 +66,11 @@ def jobs(lane: Lane, before: uuid.UUID | None, by: Actor) -> Rows:
     letters = dict(DeadLetter.objects.filter(job_id__in=ids, resolved_at=None).values_list("job_id", "pk"))
     return Rows([(one, job, letters.get(one.job_id)) for one, job in shown],
                 ids[-1] if len(found) > JOBS else None)
+
+
+def siblings(quorum: Quorum) -> list[Lane]:
+    """The newest lanes of a quorum: what another one may wait for."""
+    return list(Lane.objects.filter(quorum=quorum).only("id", "name", "execution").order_by("-pk")[:CHOICES])
 
 
 def assignable(workspace_id: int) -> list[str]:

@@ -40,7 +40,7 @@ class LanePage(Page):
         if not self.request.user.is_authenticated:
             return super().handle_no_permission()
         self.live = None
-        return render(self.request, "lanes/no_grant.html", self.get_context_data(), status=403)
+        return render(self.request, "lanes/no_grant.html", Page.get_context_data(self), status=403)
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """What is not there, foreign or slow is a page that says so."""

@@ -114,8 +114,9 @@ class Act(OfLane):
         lane, meanwhile = self._lane(refused)
         allowed = axes.may(axes.needed(deed.axis, deed.verb), self.roles.get(lane.workspace_id),
                            lane.assignee_user == self.actor.user_id)
-        return self._shown(refused, lane=lane, deed=deed, meanwhile=meanwhile, possible=possible(lane, deed), allowed=allowed,
-                           takes_commit=deed.verb in ("merged", "conflicted"), must_commit=deed.verb == "merged")
+        return self._shown(refused, lane=lane, deed=deed, meanwhile=meanwhile, possible=possible(lane, deed),
+                           allowed=allowed, takes_commit=deed.verb in ("merged", "conflicted"),
+                           must_commit=deed.verb == "merged")
 
 
 class Assign(OfLane):

@@ -52,12 +52,15 @@ class Board(LanePage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """What the reader may see. Raises QuorumNotFound for a quorum that is not theirs, as for none."""
         said = read(self.request)
-        quorums = selectors.quorums(by=self.actor, closed=False, limit=sightings.CHOICES).items
-        quorum = selectors.quorum(said["quorum"], by=self.actor) if "quorum" in said else None
+        quorums, quorum = patiently(lambda: self._quorums(said.get("quorum")))
         return super().get_context_data(
             said=said, quorums=quorums, quorum=quorum, narrowed=bool(set(said) & {"quorum", "assignee", "mine"}),
             conducts=bool(self.conducted), several=len(self.roles) > 1, whole=_query(said, "execution"),
             **columns(self.actor, said, quorum), **kwargs)
+
+    def _quorums(self, named: str | None) -> tuple[list[Quorum], Quorum | None]:
+        return (selectors.quorums(by=self.actor, closed=False, limit=sightings.CHOICES).items,
+                selectors.quorum(named, by=self.actor) if named else None)
 
 
 def read(request: HttpRequest) -> dict[str, str]:
@@ -71,7 +74,8 @@ def read(request: HttpRequest) -> dict[str, str]:
 def columns(by: Actor, said: dict[str, str], quorum: Quorum | None) -> dict[str, Any]:
     """The columns that are asked for, with what stands on their cards, and the sum of it in words."""
     one = Execution(said["execution"]) if "execution" in said else None
-    pages = {state: _page(by, state, said, quorum, whole=one is not None) for state in ([one] if one else Execution)}
+    pages = patiently(lambda: {state: _page(by, state, said, quorum, whole=one is not None)
+                               for state in ([one] if one else Execution)})
     work = _work([lane for page in pages.values() for lane in page.items], by)
     built = [Column(state, words(state), [_card(lane, work, by) for lane in page.items], _more(said, state, page))
              for state, page in pages.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobs.sightings import patiently
 from lanes import selectors, sightings
 from lanes.axes import Role
 from lanes.models import LaneReceipt
@@ -20,16 +21,20 @@ class Lane(LanePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """What the page shows. Raises LaneNotFound."""
-        lane = selectors.lane(kwargs.pop("pk"), by=self.actor)
-        self.live = f"/live/lanes/{lane.pk}/"
-        role, me = self.roles.get(lane.workspace_id), self.actor.user_id or ""
+        told_of = patiently(lambda: self._told(kwargs.pop("pk")))
+        self.live = f"/live/lanes/{told_of['lane'].pk}/"
+        return super().get_context_data(**told_of, **kwargs)
+
+    def _told(self, pk: Any) -> dict[str, Any]:
+        lane, by = selectors.lane(pk, by=self.actor), self.actor
+        role, me = self.roles.get(lane.workspace_id), by.user_id or ""
         history = sightings.history(lane, _number(self.request.GET.get("before", "")))
-        return super().get_context_data(
-            lane=lane, role=role, mine=lane.assignee_user == me, tracks=tracks(lane, role, me),
-            conducts=role == Role.CONDUCTOR, over=lane.ended_at is not None,
-            dependents=selectors.dependents(lane.pk), work=selectors.work([lane.pk], by=self.actor)[lane.pk],
-            jobs=sightings.jobs(lane, id_of(self.request.GET.get("jobs_before")), self.actor), history=history,
-            receipts=[told(receipt) for receipt in history.rows], **kwargs)
+        return {
+            "lane": lane, "role": role, "mine": lane.assignee_user == me, "tracks": tracks(lane, role, me),
+            "conducts": role == Role.CONDUCTOR, "over": lane.ended_at is not None,
+            "dependents": selectors.dependents(lane.pk), "work": selectors.work([lane.pk], by=by)[lane.pk],
+            "jobs": sightings.jobs(lane, id_of(self.request.GET.get("jobs_before")), by), "history": history,
+            "receipts": [told(receipt) for receipt in history.rows]}
 
 
 def _number(said: str) -> int | None:

@@ -20,6 +20,7 @@ from lanes.services import lanes, quorums
 from lanes.services.lanes import LaneDraft
 
 TEXTS = ("name", "title", "branch", "assignee", "task")
+FIELDS = frozenset({*TEXTS, "depends_on"})
 
 
 class Making(LanePage):
@@ -36,10 +37,14 @@ class Making(LanePage):
 
     def _refused(self, said: dict[str, Any], error: JobsError) -> HttpResponse:
         """The form again: what is wrong stands at its field, and above it what belongs to none."""
-        faults = {str(fault["field"]).partition(".")[0]: fault["message"] for fault in getattr(error, "faults", [])}
-        if error.field and error.field not in faults:
-            faults[error.field] = error.message
+        faults = {self._field(fault["field"]): fault["message"] for fault in getattr(error, "faults", [])}
+        if error.field:
+            faults.setdefault(self._field(error.field), error.message)
         return self._shown(said, status=400 if isinstance(error, Invalid) else 409, refused=error, faults=faults)
+
+    def _field(self, name: str) -> str:
+        """The field of the form that a fault belongs to."""
+        return name
 
     def _shown(self, said: dict[str, Any], status: int = 200, **more: Any) -> HttpResponse:
         return self.render_to_response(self.get_context_data(said=said, **more), status=status)
@@ -89,6 +94,10 @@ class NewLane(Making):
         messages.success(request, "The lane is there, and open.")
         return redirect("lanes:lane", pk=made.pk)
 
+    def _field(self, name: str) -> str:
+        # What is wrong with its input is named by where it stands in that.
+        return name if name in FIELDS else "reconcile"
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """With the quorum, and whom and what to choose from; or with the quorums."""
         said = kwargs["said"]
@@ -97,8 +106,7 @@ class NewLane(Making):
         quorum = selectors.quorum(said["quorum"], by=self.actor)
         conducts = self.conducts(quorum.workspace_id)
         if conducts:
-            lanes_of = selectors.lanes(by=self.actor, quorum=quorum.pk, limit=sightings.CHOICES)
-            kwargs |= {"names": sightings.assignable(quorum.workspace_id), "siblings": lanes_of.items}
+            kwargs |= {"names": sightings.assignable(quorum.workspace_id), "siblings": sightings.siblings(quorum)}
         return super().get_context_data(quorum=quorum, conducts=conducts, types=registry().names(), **kwargs)
 
     def _open(self) -> list[Quorum]:
@@ -110,5 +118,8 @@ def _draft(said: dict[str, Any]) -> LaneDraft:
     """What was typed, as the service takes it. Raises Invalid for what is no JSON."""
     type_, reconcile = said.get("reconcile_type"), None
     if type_:
-        reconcile = {"type": type_, "input": edited(said.get("reconcile_input") or "{}", None)}
+        try:
+            reconcile = {"type": type_, "input": edited(said.get("reconcile_input") or "{}", None)}
+        except Invalid as error:
+            raise Invalid(error.message, field="reconcile", code=error.reason_code) from None
     return LaneDraft(**{name: said.get(name, "") for name in TEXTS}, depends_on=said["depends_on"], reconcile=reconcile)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobs.errors import Invalid
+from jobs.sightings import patiently
 from lanes import selectors
 from lanes.pages.access import LanePage
 from lanes.pages.board import columns, read
@@ -19,9 +20,9 @@ class Quorums(LanePage):
         """The list. A cursor of another list leads to the newest."""
         cursor = self.request.GET.get("cursor") or None
         try:
-            page = selectors.quorums(by=self.actor, cursor=cursor)
+            page = patiently(lambda: selectors.quorums(by=self.actor, cursor=cursor))
         except Invalid:
-            page = selectors.quorums(by=self.actor)
+            page = patiently(lambda: selectors.quorums(by=self.actor))
         return super().get_context_data(page=page, further=cursor is not None, conducts=bool(self.conducted), **kwargs)
 
 
