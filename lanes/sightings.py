@@ -5,19 +5,22 @@ and which lanes news of jobs concern. All bounded; nothing here writes.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from django.contrib.auth import get_user_model
+from django.db.models import Prefetch, QuerySet
 
 from jobs.models import DeadLetter, Grant, Key, Workspace
 from lanes import selectors
 from lanes.actors import Actor
-from lanes.axes import Role
-from lanes.models import Lane, LaneJob, LaneReceipt, Quorum
+from lanes.axes import Execution, Role
+from lanes.models import Dependency, Lane, LaneJob, LaneReceipt, Quorum
 from lanes.news import News
 
 RECEIPTS, JOBS, CHOICES = 50, 25, 200
+# Of workspaces; of more than that the database sorts out itself whose lanes are whose.
+MOST_PARTS = 20
 # What has happened since a form was opened.
 MEANWHILE = 10
 
@@ -45,6 +48,49 @@ def named(workspace_ids: Collection[int]) -> list[Workspace]:
     return list(Workspace.objects.filter(pk__in=workspace_ids).order_by("slug"))
 
 
+# --- the board -------------------------------------------------------------------------------------------------------
+
+
+def board(mine: Collection[int], states: Collection[Execution], narrowed: Mapping[str, Any], *, most: int,
+          before: uuid.UUID | None = None) -> dict[Execution, Rows]:
+    """The newest lanes of these workspaces in each state, at most so many; older than `before` where that is said.
+
+    `narrowed` is a filter of rows. Four statements, whatever there is.
+    """
+    lanes = Lane.objects.filter(**narrowed).order_by("-pk")
+    if before is not None:
+        lanes = lanes.filter(pk__lt=before)
+    found: dict[str, list[uuid.UUID]] = {state.value: [] for state in states}
+    for pk, state in _newest(lanes, mine, found, most + 1):
+        found[state].append(pk)
+    for ids in found.values():
+        ids.sort(reverse=True)
+    rows = _rows(pk for ids in found.values() for pk in ids[:most])
+    return {state: Rows([rows[pk] for pk in found[state.value][:most] if pk in rows],
+                        found[state.value][most - 1] if len(found[state.value]) > most else None) for state in states}
+
+
+def _newest(lanes: QuerySet[Lane], mine: Collection[int], states: Collection[str], most: int) -> QuerySet[Any]:
+    """Each workspace and state by a part of its own: named by a constant, each is looked up in the index that fits.
+
+    Asked with a parameter the database would go back through everybody's lanes for those of a small workspace.
+    """
+    places: list[dict[str, Any]] = [{"workspace_id": one} for one in sorted(mine)]
+    if len(places) > MOST_PARTS:
+        places = [{"workspace_id__in": list(mine)}]
+    first, *others = (lanes.filter(**place, execution=state).values_list("pk", "execution")[:most]
+                      for place in places for state in states)
+    return first.union(*others, all=True) if others else first
+
+
+def _rows(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Lane]:
+    waits = Prefetch("dependencies", Dependency.objects.select_related("on").order_by("on__name"))
+    return Lane.objects.select_related("quorum", "workspace").prefetch_related(waits).in_bulk(list(ids))
+
+
+# --- one lane --------------------------------------------------------------------------------------------------------
+
+
 def history(lane: Lane, before: int | None) -> Rows:
     """Receipts of a lane, the newest first."""
     found = LaneReceipt.objects.filter(lane=lane).order_by("-number")
@@ -68,6 +114,9 @@ def jobs(lane: Lane, before: uuid.UUID | None, by: Actor) -> Rows:
                 ids[-1] if len(found) > JOBS else None)
 
 
+# --- forms -----------------------------------------------------------------------------------------------------------
+
+
 def siblings(quorum: Quorum) -> list[Lane]:
     """The newest lanes of a quorum: what another one may wait for."""
     return list(Lane.objects.filter(quorum=quorum).only("id", "name", "execution").order_by("-pk")[:CHOICES])
@@ -81,6 +130,9 @@ def assignable(workspace_id: int) -> list[str]:
     users = User._default_manager.filter(pk__in=[user for user, _ in pairs if user is not None], is_active=True)
     keys = Key.objects.filter(pk__in=[key for _, key in pairs if key is not None], revoked_at=None)
     return sorted([*(f"user:{user.get_username()}" for user in users), *(f"key:{key.prefix}" for key in keys)])
+
+
+# --- news ------------------------------------------------------------------------------------------------------------
 
 
 def belonging(job_ids: Collection[str]) -> list[News]:

@@ -7,19 +7,18 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
-from jobs.errors import Invalid
-from jobs.selectors import Page, TooSlow
+from jobs.selectors import TooSlow
 from jobs.sightings import patiently
 from lanes import selectors, sightings
 from lanes.actors import Actor
 from lanes.axes import Execution
 from lanes.models import Lane, Quorum
-from lanes.pages.access import LanePage
+from lanes.pages.access import LanePage, id_of
 from lanes.pages.tracks import words
 from lanes.selectors import Work
 
 CARDS, WHOLE = 20, 60
-WORDS = ("quorum", "assignee", "mine", "execution", "cursor")
+WORDS = ("quorum", "assignee", "mine", "execution", "before")
 
 
 class Card(NamedTuple):
@@ -45,7 +44,7 @@ class Column(NamedTuple):
 
 
 class Board(LanePage):
-    """`/lanes/`; `?execution=done` one column of it, and `&cursor=...` further back."""
+    """`/lanes/`; `?execution=done` one column of it, and `&before=...` further back."""
 
     template_name = "lanes/board.html"
 
@@ -56,7 +55,7 @@ class Board(LanePage):
         return super().get_context_data(
             said=said, quorums=quorums, quorum=quorum, narrowed=bool(set(said) & {"quorum", "assignee", "mine"}),
             conducts=bool(self.conducted), several=len(self.roles) > 1, whole=_query(said, "execution"),
-            **columns(self.actor, said, quorum), **kwargs)
+            **columns(self, said, quorum), **kwargs)
 
     def _quorums(self, named: str | None) -> tuple[list[Quorum], Quorum | None]:
         return (selectors.quorums(by=self.actor, closed=False, limit=sightings.CHOICES).items,
@@ -67,32 +66,28 @@ def read(request: HttpRequest) -> dict[str, str]:
     """What the URL narrows the board to; a state that there is not narrows nothing."""
     said = {name: request.GET.get(name, "").replace("\x00", "").strip()[:400] for name in WORDS}
     if said["execution"] not in set(Execution):
-        said["execution"] = said["cursor"] = ""
+        said["execution"] = said["before"] = ""
     return {name: word for name, word in said.items() if word}
 
 
-def columns(by: Actor, said: dict[str, str], quorum: Quorum | None) -> dict[str, Any]:
+def columns(page: LanePage, said: dict[str, str], quorum: Quorum | None) -> dict[str, Any]:
     """The columns that are asked for, with what stands on their cards, and the sum of it in words."""
-    one = Execution(said["execution"]) if "execution" in said else None
-    pages = patiently(lambda: {state: _page(by, state, said, quorum, whole=one is not None)
-                               for state in ([one] if one else Execution)})
-    work = _work([lane for page in pages.values() for lane in page.items], by)
-    built = [Column(state, words(state), [_card(lane, work, by) for lane in page.items], _more(said, state, page))
-             for state, page in pages.items()]
-    return {"columns": built, "one": one is not None, "hasty": work is None,
-            "empty": not any(column.cards for column in built),
+    by, one = page.actor, "execution" in said
+    states = [Execution(said["execution"])] if one else list(Execution)
+    mine = page.roles if quorum is None else [quorum.workspace_id]
+    found = patiently(lambda: sightings.board(mine, states, _narrowed(by, said, quorum), most=WHOLE if one else CARDS,
+                                              before=id_of(said.get("before"))))
+    work = _work([lane for shown in found.values() for lane in shown.rows], by)
+    built = [Column(state, words(state), [_card(lane, work, by) for lane in shown.rows],
+                    _more(said, state, shown.older)) for state, shown in found.items()]
+    return {"columns": built, "one": one, "hasty": work is None, "empty": not any(column.cards for column in built),
             "sum": ", ".join(f"{column.many} {column.label}" for column in built)}
 
 
-def _page(by: Actor, state: Execution, said: dict[str, str], quorum: Quorum | None, *, whole: bool) -> Page:
+def _narrowed(by: Actor, said: dict[str, str], quorum: Quorum | None) -> dict[str, Any]:
     assignee = by.name if "mine" in said else said.get("assignee")
-    narrowed: dict[str, Any] = {"by": by, "execution": state.value, "assignee": assignee,
-                                "quorum": quorum.pk if quorum else None, "limit": WHOLE if whole else CARDS}
-    try:
-        return selectors.lanes(**narrowed, cursor=said.get("cursor"))
-    except Invalid:
-        # A cursor of another list: the newest.
-        return selectors.lanes(**narrowed)
+    narrowed = {"quorum_id": quorum.pk if quorum else None, "assignee": assignee}
+    return {name: value for name, value in narrowed.items() if value}
 
 
 def _work(lanes: list[Lane], by: Actor) -> dict[Any, Work] | None:
@@ -108,12 +103,12 @@ def _card(lane: Lane, work: dict[Any, Work] | None, by: Actor) -> Card:
 
 
 def _query(said: dict[str, str], *without: str) -> str:
-    return urlencode({name: word for name, word in said.items() if name not in ("cursor", *without)})
+    return urlencode({name: word for name, word in said.items() if name not in ("before", *without)})
 
 
-def _more(said: dict[str, str], state: Execution, page: Page) -> str:
-    if page.next is None:
+def _more(said: dict[str, str], state: Execution, older: Any) -> str:
+    if older is None:
         return ""
     # From the board to the whole column, and from a page of that to the next.
     query = _query({**said, "execution": state.value})
-    return f"{query}&{urlencode({'cursor': page.next})}" if "execution" in said else query
+    return f"{query}&before={older}" if "execution" in said else query

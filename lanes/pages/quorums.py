@@ -39,4 +39,4 @@ class Quorum(LanePage):
         conducts = self.conducts(quorum.workspace_id)
         return super().get_context_data(quorum=quorum, said=said, role=self.roles.get(quorum.workspace_id),
                                         conducts=conducts, quorums=[quorum],
-                                        **columns(self.actor, said, quorum), **kwargs)
+                                        **columns(self, said, quorum), **kwargs)

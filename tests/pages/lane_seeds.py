@@ -6,6 +6,8 @@ from typing import Any
 
 from django.db import connection
 
+from jobs.services import grants
+from lanes.actors import of_user
 from lanes.models import Quorum
 from tests.lanes import making
 from tests.pages.scale import _ID
@@ -52,6 +54,14 @@ def seed(count: int, assignee: Any = None, *, where: str = "default", name: str 
         for table in ("lane", "dependency", "receipt", "job"):
             cursor.execute(f"VACUUM (ANALYZE) lanes_{table}")
     return quorum
+
+
+def seed_for(user: Any, count: int) -> Quorum:
+    """The same, all of them this user's, who is a conductor in three workspaces."""
+    for slug in ("default", "elsewhere", "third"):
+        grants.give(making.workspace(slug), "conductor", by="seed", user=user)
+        making.lane(where=slug)
+    return seed(count, of_user(user))
 
 
 def paths(quorum: Quorum) -> list[str]:
