@@ -138,6 +138,27 @@ class Assign(OfLane):
                            names=sightings.assignable(lane.workspace_id) if allowed else [])
 
 
+class Depend(OfLane):
+    """`/lanes/<uuid>/depend/?version=3`: what a lane waits for."""
+
+    template_name = "lanes/depend.html"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Do it."""
+        said, version, on = self._said(), self._version(), request.POST.getlist("depends_on")
+        return self._do(lambda: lanes.depend(self.id, on, by=self.actor, version=version, reason=said["reason"]),
+                        "What the lane waits for is changed.", self._back())
+
+    def _ask(self, refused: JobsError | None = None) -> HttpResponse:
+        lane, meanwhile = self._lane(refused)
+        now, allowed = lane.depends_on, self.conducts(lane.workspace_id)
+        chosen = [str(other.pk) for other in now] if refused is None else self.request.POST.getlist("depends_on")
+        # Those that it waits for now can be taken away however old they are.
+        others = {other.pk: other for other in (*now, *sightings.siblings(lane.quorum)) if other.pk != lane.pk}
+        return self._shown(refused, lane=lane, meanwhile=meanwhile, allowed=allowed, possible=lane.ended_at is None,
+                           siblings=list(others.values()) if allowed else [], chosen=chosen)
+
+
 class Close(Asking):
     """`/lanes/quorums/<uuid>/close/`."""
 

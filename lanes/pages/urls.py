@@ -17,6 +17,7 @@ urlpatterns = [
     path("lanes/<uuid:pk>/", lane.Lane.as_view(), name="lane"),
     path("lanes/<uuid:pk>/act/", acting.Act.as_view(), name="act"),
     path("lanes/<uuid:pk>/assign/", acting.Assign.as_view(), name="assign"),
+    path("lanes/<uuid:pk>/depend/", acting.Depend.as_view(), name="depend"),
     path("lanes/<uuid:pk>/jobs/attach/", adding.Attach.as_view(), name="attach"),
     path("lanes/<uuid:pk>/jobs/new/", adding.Enqueue.as_view(), name="enqueue"),
 ]

@@ -110,13 +110,14 @@ def test_what_is_foreign_answers_as_what_is_not_there(site):
     def answers(lane: Any, quorum: Any) -> list[tuple[int, bytes]]:
         told = [ann.get(path) for path in (
             f"/lanes/{lane}/", f"/lanes/{lane}/act/?deed=start&version=1", f"/lanes/{lane}/assign/?version=1",
-            f"/lanes/{lane}/jobs/attach/", f"/lanes/{lane}/jobs/new/", f"/lanes/quorums/{quorum}/",
+            f"/lanes/{lane}/depend/?version=1", f"/lanes/{lane}/jobs/attach/", f"/lanes/{lane}/jobs/new/",
+            f"/lanes/quorums/{quorum}/",
             f"/lanes/quorums/{quorum}/close/", f"/lanes/new/?quorum={quorum}", f"/lanes/?quorum={quorum}")]
         told += [ann.post(path, fields) for path, fields in (
             (f"/lanes/{lane}/act/", {"deed": "start", "version": "1"}),
             (f"/lanes/{lane}/act/", {"deed": "approve", "version": "7"}),
             (f"/lanes/{lane}/assign/", {"assignee": "user:ann", "version": "1"}),
-            (f"/lanes/{lane}/jobs/attach/", {"job_id": missing}),
+            (f"/lanes/{lane}/depend/", {"version": "1"}), (f"/lanes/{lane}/jobs/attach/", {"job_id": missing}),
             (f"/lanes/{lane}/jobs/new/", {"type": "echo", "input": "{}"}),
             (f"/lanes/quorums/{quorum}/close/", {}),
             ("/lanes/new/", {"quorum": str(quorum), "name": "x", "branch": "x", "assignee": "user:ann", "task": "x"}))]
@@ -373,6 +374,24 @@ def test_history_and_jobs_are_read_page_by_page(site, driver, monkeypatch):
     person("dan", "view_job", staff=False)
     grants.give(making.workspace(), "member", by="test", user=get_user_model().objects.get(username="dan"))
     assert f'href="/jobs/{job.pk}/"' in read(as_("dan").get(f"/lanes/{lane.pk}/"))
+
+
+def test_what_a_lane_waits_for_is_changed_and_never_to_a_circle(site):
+    """D8: of the same quorum; a circle is named at the field, and what was ticked is kept."""
+    base, top = making.lane("base"), making.lane("top", depends_on=["base"])
+    foreign = making.lane("foreign", of="two")
+    ann, path = as_("ann"), f"/lanes/{base.pk}/depend/"
+    form = read(ann.get(path + "?version=1"))
+    assert re.search(rf'name="depends_on" value="{top.pk}"> top', form)
+    assert "foreign" not in form
+    for other, word in ((top, "wait for each other"), (foreign, "no lane")):
+        page = read(ann.post(path, {"version": "1", "depends_on": [str(other.pk)]}), 400)
+        assert re.search(rf'class="fault" role="alert">[^<]*{word}', page), page
+    assert f'value="{top.pk}" checked' in read(ann.post(path, {"version": "1", "depends_on": [str(top.pk)]}), 400)
+    assert ann.post(f"/lanes/{top.pk}/depend/", {"version": "1", "reason": "not any more"}).status_code == 302
+    assert ann.post(path, {"version": "1", "depends_on": [str(top.pk)]}).status_code == 302
+    assert "waits for top; before that for nothing" in read(ann.get(f"/lanes/{base.pk}/"))
+    assert as_("cia").post(path, {"version": "2"}).status_code == 403
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------
