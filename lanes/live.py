@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from django.db import Error
 
 from jobs import clock
-from jobs.conf import conf
 from jobs.live import Follower, access, bridge, hub
 from jobs.live.follower import SITE
 from lanes import news, sightings
@@ -27,6 +26,7 @@ from lanes.news import News
 log = logging.getLogger("lanes.live")
 # A page that is loaded again need not begin everything anew.
 LINGER_S = 5.0
+_NEVER_S = 1e6
 
 
 class Looking(NamedTuple):
@@ -78,8 +78,8 @@ class Watch:
             self._tell([found])
 
     def _begin(self) -> None:
-        # It is nobody's connection: the hub asks nothing of it, and counts it for nobody.
-        self._jobs = Follower(conf().LIVE_PING_S)
+        # It is nobody's connection: the hub asks nothing of it, counts it for nobody, and it need not be kept open.
+        self._jobs = Follower(_NEVER_S)
         self._jobs.stream, self._jobs.ready = SITE, True
         hub().followers.add(self._jobs)
         self._tasks = [asyncio.create_task(bridge.listen_to(news.CHANNEL, self.hear, self._everybody)),
