@@ -21,7 +21,7 @@ from django.urls import path, re_path
 
 from jobs import clock, selectors
 from jobs.conf import conf
-from jobs.errors import Invalid, JobNotFound, JobsError, Refused
+from jobs.errors import Invalid, JobNotFound, JobsError, NotFound, Refused
 from jobs.live import access
 from jobs.live.access import TooMany, Unauthenticated
 from jobs.live.follower import SITE, Follower, refusal, standing
@@ -36,10 +36,10 @@ MAX_NUMBER = 2**31 - 1
 UNKNOWN, TOO_MUCH = 4404, 4429
 CLOSE_CODES = {
     "unauthenticated": 4401, "permission_denied": 4403, "auth_timeout": 4408, "too_many_connections": TOO_MUCH,
-    "too_many_messages": TOO_MUCH, "message_too_long": 4413, "job_not_found": UNKNOWN, "tenant_not_found": UNKNOWN,
+    "too_many_messages": TOO_MUCH, "message_too_long": 4413, "unavailable": 4503,
 }
 # Of the range that an application may use.
-BAD_REQUEST, UNAVAILABLE = 4400, 4503
+BAD_REQUEST = 4400
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -176,7 +176,7 @@ class Socket:
     async def _close(self, error: JobsError, *, said: bool = False) -> None:
         if not said:
             await self._send({"type": "websocket.send", "text": json.dumps(refusal(error))})
-        code = CLOSE_CODES.get(error.reason_code, UNAVAILABLE if error.reason_code == "unavailable" else BAD_REQUEST)
+        code = CLOSE_CODES.get(error.reason_code, UNKNOWN if isinstance(error, NotFound) else BAD_REQUEST)
         await self._send({"type": "websocket.close", "code": code})
 
 
@@ -318,17 +318,23 @@ def _netloc(url: str) -> tuple[str, int] | None:
     return (said.hostname, port) if said.hostname and port else None
 
 
-def _route(pattern: str, application: Any) -> Any:
+def route(pattern: str, application: Any) -> Any:
+    """One route; Django's stubs know views alone."""
     return path(pattern, application)
 
 
-people = AllowedHostsOriginValidator(same_origin(CookieMiddleware(URLRouter([
-    _route("live/site/", Watching.serve),
-    _route("live/jobs/<uuid:pk>/", Watching.serve),
-    re_path("", WebsocketDenier.as_asgi()),
-]))))
+def for_people(routes: list[Any]) -> Any:
+    """These routes for our own pages alone, with their cookies; any other path below is refused."""
+    router = URLRouter([*routes, re_path("", WebsocketDenier.as_asgi())])
+    return AllowedHostsOriginValidator(same_origin(CookieMiddleware(router)))
+
+
+people = for_people([
+    route("live/site/", Watching.serve),
+    route("live/jobs/<uuid:pk>/", Watching.serve),
+])
 websockets = URLRouter([
-    _route("api/v1/live", Calling.serve),
-    _route("api/v1/live/jobs/<str:name>", Calling.serve),
+    route("api/v1/live", Calling.serve),
+    route("api/v1/live/jobs/<str:name>", Calling.serve),
     re_path("^", people),
 ])

@@ -17,6 +17,6 @@ if importlib.util.find_spec("rest_framework"):
 if importlib.util.find_spec("channels"):
     from channels.routing import ProtocolTypeRouter
 
-    from jobs.consumers import websockets
+    from lanes.consumers import websockets
 
     application = ProtocolTypeRouter({"http": application, "websocket": websockets})

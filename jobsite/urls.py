@@ -14,6 +14,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/", include("lanes.api.urls")),
     path("api/", include("jobs.api.urls")),
     path("metrics", metrics.view, name="metrics"),
+    path("", include("lanes.pages.urls")),
     path("", include("jobs.pages.urls")),
 ]
 

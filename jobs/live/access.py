@@ -87,7 +87,20 @@ class Following(NamedTuple):
         return f"user:{self.user_id}"
 
 
-Grant = Person | Bearer | Following
+class Guest(NamedTuple):
+    """Somebody signed in who follows something of another app's. `over` says why they may not any more, or None."""
+
+    user_id: str
+    session_key: str
+    over: Callable[[Any], JobsError | None]
+
+    @property
+    def holder(self) -> str:
+        """Whose connections are counted together."""
+        return f"user:{self.user_id}"
+
+
+Grant = Person | Bearer | Following | Guest
 
 
 @lru_cache(maxsize=1)
@@ -194,8 +207,9 @@ def ended(grants: Iterable[Grant]) -> dict[Grant, JobsError]:
                     over[grant] = Unauthenticated()
             except Refused as error:
                 over[grant] = error
-        elif isinstance(grant, Following) and (gone := _ended_member(grant)) is not None:
-            over[grant] = gone
+        elif not isinstance(grant, Bearer):
+            gone = _ended_member(grant) if isinstance(grant, Following) else _ended_guest(grant)
+            over |= {} if gone is None else {grant: gone}
     return over | _ended_keys([grant for grant in held if isinstance(grant, Bearer)])
 
 
@@ -208,6 +222,11 @@ def _ended_member(grant: Following) -> JobsError | None:
     except Refused as error:
         return error
     return None if _open({grant.scope.tenant_id}) else _gone()
+
+
+def _ended_guest(grant: Guest) -> JobsError | None:
+    user = signed_in(grant.session_key)
+    return Unauthenticated() if user is None or str(user.pk) != grant.user_id else grant.over(user)
 
 
 def _gone() -> JobNotFound:

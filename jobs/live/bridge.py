@@ -42,6 +42,11 @@ async def listen(on_news: OnNews, on_connected: OnConnected) -> None:
         await _again(lambda: _hear(on_news, on_connected))
 
 
+async def listen_to(channel: str, on_news: OnNews, on_connected: OnConnected) -> None:
+    """The same of another channel, of an app that stands on jobs; each process by itself, whatever the layer."""
+    await _again(lambda: _hear(on_news, on_connected, channel))
+
+
 async def wakes(on_wake: Callable[[], None]) -> None:
     """Hear for ever that there may be something to claim, or a claim that is void; also after each (re)connect."""
     await _again(lambda: _hear(lambda _: on_wake(), on_wake, CHANNEL))

@@ -25,8 +25,10 @@ class Follower:
     """One connection's mailbox. `jobs` are the jobs it watches, each with the number it knows of (E12).
 
     `stream` is whose invalidations it gets besides: a tenant's id, SITE for everybody's, None for nobody's. A stream
-    `of` one job ends with it.
+    `of` one job ends with it. Whoever knows no numbers of what it shows `rereads` it now and then, as streams do.
     """
+
+    rereads = False
 
     def __init__(self, ping_s: float) -> None:
         self.grant: Grant | None = None
@@ -118,7 +120,7 @@ class Follower:
             except TimeoutError:
                 yield {"type": "ping"}
                 # A stream's notification may be lost where a process dies: reading now and then costs less than a lie.
-                if self.ready and self.stream is not None and self._rereads.due():
+                if self.ready and (self.rereads or self.stream is not None) and self._rereads.due():
                     yield {"type": "resync"}
                 continue
             for frame in self._taken():

@@ -45,7 +45,7 @@ class Enqueue(Page):
         try:
             grants.check_user_enqueues(tenancy.workspace(said.get("workspace")), request.user.pk)
             made = intake.enqueue(said.get("type", ""), edited(said.get("input", ""), self._kept(said.get("like", ""))),
-                                  door=Door("console", "user", operator(request)), **_options(said))
+                                  door=Door("console", "user", operator(request)), **options(said))
         except JobsError as error:
             return self._shown(said, status=400 if isinstance(error, Invalid) else 409, refused=error,
                                faults=getattr(error, "faults", []))
@@ -86,7 +86,7 @@ def offered() -> list[Definition]:
     return list(newest.values())
 
 
-def _options(said: dict[str, str]) -> dict[str, Any]:
+def options(said: dict[str, str]) -> dict[str, Any]:
     """The fields that are filled in, as options of enqueue. Raises Invalid for what is no number, or no tenant."""
     found: dict[str, Any] = {name: said[name] for name in (*TEXTS, "idempotency_key") if said.get(name)}
     for name, number in NUMBERS.items():

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from django.shortcuts import redirect
 from django.urls import reverse
 
+from jobs.pages import navigation
 from jobs.pages.access import Page
 from jobs.pages.sparkline import Sparkline, sparkline
 from jobs.selectors import TooSlow
@@ -30,6 +32,11 @@ class Overview(Page):
     """The site at a glance."""
 
     template_name = "jobs/overview.html"
+
+    def handle_no_permission(self) -> Any:
+        """This is where a login leads: whoever has places, and this is none of them, goes to the first."""
+        others = navigation.places(self.request.user, self.request.path)
+        return redirect(others[0].url) if others else super().handle_no_permission()
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The figures, or the word that the database takes too long for them."""

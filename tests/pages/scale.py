@@ -1,7 +1,7 @@
 """Very many jobs and dead letters by plain SQL, and how long pages take over them.
 
 `python -m tests.pages.scale --jobs 1000000 --letters 100000` makes a test database, fills it, and prints the slowest of
-a few looks at each page with its slowest statement.
+a few looks at each page with its slowest statement; with `--lanes 100000` at the pages of so many lanes.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.pages.scale", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--letters", type=int, default=100_000)
+    parser.add_argument("--lanes", type=int, help="so many lanes, and their pages alone")
     parser.add_argument("--path", action="append", help="a page to look at; default: a few of each")
     said = parser.parse_args()
     from django.test import Client
@@ -111,6 +112,7 @@ def main() -> None:
 
     from jobs.services import tenancy
     from tests import database
+    from tests.pages import lane_seeds
     from tests.pages.people import person
 
     setup_test_environment()
@@ -120,9 +122,10 @@ def main() -> None:
         began = time.perf_counter()
         seed(said.jobs, said.letters)
         print(f"{said.jobs:,} jobs and {said.letters:,} dead letters in {time.perf_counter() - began:.0f} s")
-        client = Client()
-        client.force_login(person("operator", superuser=True))
-        for path in said.path or paths():
+        client, operator = Client(), person("operator", superuser=True)
+        client.force_login(operator)
+        of_lanes = lane_seeds.paths(lane_seeds.seed_for(operator, said.lanes)) if said.lanes else None
+        for path in said.path or of_lanes or paths():
             _look(client, path)
     finally:
         database.close()

@@ -74,7 +74,7 @@ def test_the_wheel_carries_the_three_packages_and_what_they_need_to_run(wheel: P
     for needed in ("jobs/migrations/0002_tables.py", "jobs/management/commands/runworker.py", "jobsite/settings.py",
                    "jobsite/templates/admin/base_site.html", "jobs/templates/admin/jobs/confirm.html",
                    "jobs/templates/admin/jobs/job/change_form.html", "jobs/static/jobs/admin.css",
-                   "lanes/__init__.py"):
+                   "lanes/__init__.py", "lanes/templates/lanes/board.html", "lanes/static/lanes/lanes.css"):
         assert needed in names
     assert not [name for name in names if name.startswith(("tests/", "manage.py"))]
 
