@@ -38,6 +38,7 @@ class Permission(StrEnum):
     CALLBACKS = "callbacks"
     LIMITS = "limits"
     THROTTLE = "throttle"
+    TIMERS = "timers"
 
 
 class Kind(StrEnum):
