@@ -61,6 +61,11 @@ def active(job_ids: Collection[uuid.UUID]) -> set[str]:
     return {r[0] for r in rows(_ACTIVE, [packed(job_ids)])} if job_ids else set()
 
 
+def one_at_a_time() -> None:
+    """Wait until nobody else syncs the timers of the settings: the rest of the transaction is alone with it."""
+    run("SELECT pg_advisory_xact_lock(hashtextextended('jobs.timers.declared', 0))")
+
+
 class New(NamedTuple):
     """A firing that is to be. `missed`: it stands for so many moments that nobody was there for."""
 

@@ -78,6 +78,11 @@ FIELDS = {
     "steer": ("payload", "idempotency_key"), "abort": ("reason",), "redact": ("reason",),
     "owner": ("reference", "label", "expires_at", "concurrency", "rotate", "tenant_subject"),
     "throttle": ("most", "paused", "reason", "for_s", "until", "unheard_of"),
+    "timers": ("name", "tenant_subject", "unheard_of"),
+    "timer": ("type", "version", "input", "options", "every_s", "zone", "anchor_at", "moment_field", "catch_up",
+              "catch_up_most", "overlap", "unheard_of"),
+    "timer_preview": ("cron", "unheard_of"), "timer_pause": ("reason", "until", "for_s", "unheard_of"),
+    "timer_run": ("reason", "idempotency_key", "unheard_of"),
     "claim": ("worker_groups", "queues", "types", "slots", "wait_seconds", "request_id", "unheard_of"),
     "extend": ("checkpoint", "progress", "diagnostic", "consumed", "cost_usd", "unheard_of"),
     "complete": ("artifact", "cost_usd", "unheard_of"),
@@ -88,10 +93,12 @@ FIELDS = {
 BASE = {"requeue": ATTESTED,
         "enqueue": {"type": "outside", "input": {}}, "controls": {"action": "cancel"}, "fail": {"reason_code": "x"},
         "agents": {"payload": {"kind": "outside"}}, "resume": {"action": "resume"}, "owner": {"reference": "x"},
-        "throttle": {"most": 3}}
-METHODS = {"owner": "PUT", "throttle": "PUT"}
+        "throttle": {"most": 3}, "timers": {"name": "hourly", "type": "outside", "every_s": 3_600},
+        "timer": {"type": "outside", "every_s": 3_600}, "timer_pause": {"reason": "x"}}
+METHODS = {"owner": "PUT", "throttle": "PUT", "timer": "PUT"}
 PLACES = {"enqueue": "/jobs", "agents": "/agents/claude/jobs", "owner": "/owner",
-          "throttle": "/throttles/queue/chat"}
+          "throttle": "/throttles/queue/chat", "timers": "/timers", "timer": "/timers/daily",
+          "timer_preview": "/timers/preview", "timer_pause": "/timers/daily/pause", "timer_run": "/timers/daily/run"}
 PARENTS = dict.fromkeys(("extend", "complete", "fail", "release", "cancelled"), "assignments")
 # Bodies as they stand on the wire, with their content type.
 RAW = {
@@ -118,6 +125,9 @@ STATUS = {"form": 415, "text": 415, "none": 415, "patch": 415, "xml": 415, "char
 
 def path_of(api, door: str) -> str:
     """The door's path, with something behind it that it has not changed yet."""
+    if door.startswith("timer"):
+        api.send("DELETE", "/timers/hourly")
+        api.send("PUT", "/timers/daily", {"type": "outside", "cron": "@daily"})
     if door in PLACES:
         return PLACES[door]
     whose = {"tenant_subject": "acme"} if door == "requeue" else {}
@@ -177,6 +187,7 @@ def test_the_corpus_knows_every_field_that_a_body_may_have(door):
     assert words is not None
     # These share a parser with a field that is there.
     shared = {"jobId", "lane", "idempotency_key", "tenant_subject", "reason", "wait_seconds"}
+    shared |= set(FIELDS["timer"]) | set(FIELDS["timer_preview"]) if door.startswith("timer") else set()
     shared |= set(FIELDS["controls"]) | set(FIELDS["resume"]) if door in ("controls", "resume") else set()
     assert set(words) <= {*FIELDS[door], *shared}
 
@@ -193,7 +204,7 @@ def test_no_body_breaks_anything(api, door):
             problem(answer, 403, "actor_attestation_required")
             continue
         if name == "empty" and door in ("claim", "extend", "complete", "release", "steer", "abort", "redact",
-                                        "cancelled"):
+                                        "cancelled", "timer_run"):
             assert answer.status_code in (200, 202, 409, 422), where
             path = path_of(api, door)
             continue
