@@ -57,8 +57,8 @@ _UNTIMELY = "invalid_schedule invalid_cron timer_never_fires invalid_every_s unk
 _REFUSED = {
     400: f"invalid_timer_name {_UNTIMELY} invalid_moment_field unknown_catch_up invalid_catch_up_most unknown_overlap"
          " invalid_options invalid_input unknown_queue invalid_retry_policy",
-    403: "too_many_timers tenant_archived definition_disabled origin_forbidden callbacks_disabled",
-    409: "timer_declared timer_exists tenant_deleting", 422: "unknown_job_type unregistered_version"}
+    403: "tenant_archived definition_disabled origin_forbidden callbacks_disabled",
+    409: "timer_declared timer_exists too_many_timers tenant_deleting", 422: "unknown_job_type unregistered_version"}
 _EXAMPLE = {"type": "noop", "cron": "0 3 * * *", "zone": "Europe/Berlin", "catch_up": "last"}
 
 

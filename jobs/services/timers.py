@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from jobs import clock
 from jobs.clock import Now
 from jobs.conf import conf
-from jobs.errors import Conflict, Invalid, NotFound, Refused, RevisionMismatch
+from jobs.errors import Conflict, Invalid, NotFound, RevisionMismatch
 from jobs.models import Firing, Tenant, Timer, Workspace
 from jobs.services import firing, recurring, tenancy, words
 from jobs.services.cancellation import check_reason
@@ -24,8 +24,10 @@ from jobs.store.sql import joining
 
 log = logging.getLogger("jobs.timers")
 UPCOMING, PAGE, MOST_A_PAGE = 5, 50, 200
-__all__ = ["Draft", "TimerDeclared", "TimerExists", "TimerNotFound", "TimerNotPaused", "check", "get", "history",
-           "listing", "pause", "put", "put_for", "read", "remove", "resume", "run_now", "upcoming"]
+__all__ = [
+    "Draft", "TimerDeclared", "TimerExists", "TimerNotFound", "TimerNotPaused", "TooManyTimers", "check", "get",
+    "history", "listing", "pause", "put", "put_for", "read", "remove", "resume", "run_now", "upcoming",
+]
 
 
 class TimerNotFound(NotFound):
@@ -38,6 +40,12 @@ class TimerExists(Conflict):
     """This tenant has a timer of this name already."""
 
     code = "timer_exists"
+
+
+class TooManyTimers(Conflict):
+    """This tenant has as many timers as it may."""
+
+    code = "too_many_timers"
 
 
 class TimerNotPaused(Conflict):
@@ -59,8 +67,7 @@ def put(tenant: Tenant, name: str, draft: Draft, *, by: str, revision: int | Non
     The same said again changes nothing. `declared`: the settings say it, whoever had made it before.
     Its first moment lies ahead. Where the schedule stays, so does the next moment, and so does the anchor of an
     interval of which the draft names none. A pause stays. Raises what `recurring.columns` does, TimerExists,
-    TimerNotFound where a `revision` is asked for and none is there, TimerDeclared, RevisionMismatch, and Refused
-    too_many_timers.
+    TimerNotFound where a `revision` is asked for and none is there, TimerDeclared, RevisionMismatch and TooManyTimers.
     """
     recurring.check_name(name)
     with joining(savepoint=True):
@@ -101,7 +108,7 @@ def _made(tenant: Tenant, name: str, draft: Draft, by: str, declared: bool) -> T
     most = conf().TIMERS_PER_TENANT
     # Without a lock: puts at the same moment may exceed it by what the others have not committed yet.
     if Timer.objects.filter(tenant=tenant)[:most].count() >= most:
-        raise Refused(f"A tenant may have {most} timers.", code="too_many_timers", field="name")
+        raise TooManyTimers(f"A tenant may have {most} timers.", field="name")
     Timer.objects.bulk_create([row], ignore_conflicts=True)
     made = _rows().filter(pk=row.pk).first()
     if made is not None:

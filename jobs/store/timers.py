@@ -33,14 +33,17 @@ def due(limit: int, ids: Collection[uuid.UUID] | None = None) -> list[Timer]:
 
     The longest due first.
     """
-    found = _locked().filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
-    return list((found if ids is None else found.filter(pk__in=ids))[:limit])
+    return list(_due(_locked(), ids)[:limit])
 
 
-def due_ids(limit: int) -> list[uuid.UUID]:
+def due_ids(limit: int, ids: Collection[uuid.UUID] | None = None) -> list[uuid.UUID]:
     """The same, neither locked nor read."""
-    found = Timer.objects.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
-    return list(found.values_list("pk", flat=True)[:limit])
+    return list(_due(Timer.objects.all(), ids).values_list("pk", flat=True)[:limit])
+
+
+def _due(known: QuerySet[Timer], ids: Collection[uuid.UUID] | None) -> QuerySet[Timer]:
+    found = known.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
+    return found if ids is None else found.filter(pk__in=ids)
 
 
 def pauses_over(limit: int) -> list[Timer]:
