@@ -20,7 +20,7 @@ from jobs.admin.timer_form import EDITABLE, BlindForm, NewTimerForm, TimerForm
 from jobs.errors import JobsError
 from jobs.models import Firing, Timer
 from jobs.models.permissions import Permission
-from jobs.services import timers, timetable
+from jobs.services import grants, timers, timetable
 
 _STATES = {timetable.ACTIVE: "completed", timetable.PAUSED: "paused", timetable.ARCHIVED: "cancelled"}
 MANAGE = Permission.MANAGE_TIMERS
@@ -195,6 +195,7 @@ class TimerAdmin(AnsweringAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Through the service."""
         said, by = form.cleaned_data, f"user:{request.user.get_username()}"
+        grants.check_user_enqueues(obj.workspace if change else said["workspace"], request.user.pk)
         if change:
             row = timers.put(obj.tenant, obj.name, said["draft"], by=by, revision=said["revision"])
         else:
