@@ -144,6 +144,8 @@ class TimerAdmin(AnsweringAdmin):
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """By the name, as it is."""
+        if not search_term:
+            return queryset, False
         return (queryset.filter(name=search_term) if search_term.isprintable() else queryset.none()), False
 
     # --- the form ---------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class TimerAdmin(AnsweringAdmin):
         said = [
             (None, {"fields": (*where, "type", "version", *payload, "said_options")}),
             ("When", {"fields": ("cron", "zone", "every_s", "anchor_at", "moment_field")}),
-            ("If not", {"fields": ("catch_up", "catch_up_most", "overlap", *(() if obj is None else ("revision",)))})]
+            ("If it cannot be in time", {"fields": ("catch_up", "catch_up_most", "overlap", *(() if obj is None else ("revision",)))})]
         return said if obj is None else [*said, *_STANDS]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -239,8 +241,8 @@ class TimerAdmin(AnsweringAdmin):
         """What became of its latest moment."""
         if row.last_outcome is None:
             return showing.NOTHING
-        return format_html("{} {:%Y-%m-%d %H:%M:%S} UTC {}", showing.badge(row.last_outcome, BADGES[row.last_outcome]),
-                           row.last_moment, row.last_code or "")
+        return format_html("{} {} {}", showing.badge(row.last_outcome, BADGES[row.last_outcome]),
+                           f"{row.last_moment:%Y-%m-%d %H:%M:%S} UTC", row.last_code or "")
 
     @admin.display(description="firings")
     def shown_history(self, row: Timer) -> Any:
