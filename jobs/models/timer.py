@@ -49,6 +49,9 @@ class Timer(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
+    # Of a row that `timers.put` has just made.
+    fresh = False
+
     class Meta:
         db_table = "jobs_timer"
         default_permissions = ()
