@@ -9,11 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import DataError, OperationalError
 
-from jobs import clock, ids, publish
+from jobs import clock, ids, publish, sightings
 from jobs.models import Firing, Job, Tenant, Timer
-from jobs.services import erasure, firing, tenancy, timers
+from jobs.services import erasure, explain, firing, tenancy, timers
 from jobs.services.firing import AT_ONCE, Timers
 from jobs.services.retention import Retention
 from jobs.services.timers import Draft
@@ -420,3 +421,25 @@ def test_the_moment_of_a_job_is_the_timers_and_not_the_ticks(tenant: Tenant) -> 
     Timers().tick()
     assert isinstance(moment, datetime)
     assert Job.objects.get().input == f'{{"path":"","value":"{clock.jsonable(moment)}"}}'
+
+
+def test_a_job_of_a_timer_says_so(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN 7.1, D13: the command, and JSON; also once the timer is gone. Nobody else's job is looked up."""
+    timer = put(tenant)
+    moment = clock.jsonable(timer.next_at)
+    come(timer)
+    Timers().tick()
+    job = Job.objects.get()
+    call_command("explain", str(job.pk))
+    assert f"made by timer tick for {moment}\n" in capsys.readouterr().out
+    told = explain.as_json(explain.story(job))["timer"]
+    assert told == {"id": str(timer.pk), "name": "tick", "moment": moment, "by": None}
+    run = timers.run_now(timer, by="user:bob")
+    call_command("explain", str(run.job_id))
+    assert "made by timer tick, run by user:bob\n" in capsys.readouterr().out
+    timers.remove(timer, by=BY)
+    call_command("explain", str(job.pk))
+    assert f"made by a timer that is gone for {moment}\n" in capsys.readouterr().out
+    with statements() as seen:
+        assert sightings.fired(Job(origin="user")) is None
+    assert seen == []
