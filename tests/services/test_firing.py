@@ -144,6 +144,19 @@ def test_what_has_fired_is_there_before_the_timer_moves_on(tenant: Tenant) -> No
     assert timer.next_at > clock.now()
 
 
+def test_what_was_refused_is_not_made_later(tenant: Tenant) -> None:
+    """D13: a moment has one firing, whatever became of it."""
+    timer = put(tenant)
+    tenancy.archive(tenant, by=BY, reason="over")
+    come(timer)
+    Timers().tick()
+    tenancy.restore(tenant, by=BY)
+    Timer.objects.update(next_at=Firing.objects.get().moment)
+    Timers().tick()
+    assert outcomes(timer) == ["refused"]
+    assert not Job.objects.exists()
+
+
 def test_a_key_that_somebody_took_is_a_refusal_and_no_second_meaning(tenant: Tenant) -> None:
     """D13: a caller cannot slip its own job under a moment."""
     from jobs import enqueue
