@@ -9,11 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import DataError, OperationalError
 
-from jobs import clock, ids, publish
+from jobs import clock, ids, publish, sightings
 from jobs.models import Firing, Job, Tenant, Timer
-from jobs.services import erasure, firing, tenancy, timers
+from jobs.services import erasure, explain, firing, tenancy, timers
 from jobs.services.firing import AT_ONCE, Timers
 from jobs.services.retention import Retention
 from jobs.services.timers import Draft
@@ -141,6 +142,19 @@ def test_what_has_fired_is_there_before_the_timer_moves_on(tenant: Tenant) -> No
     timer.refresh_from_db()
     assert timer.next_at is not None
     assert timer.next_at > clock.now()
+
+
+def test_what_was_refused_is_not_made_later(tenant: Tenant) -> None:
+    """D13: a moment has one firing, whatever became of it."""
+    timer = put(tenant)
+    tenancy.archive(tenant, by=BY, reason="over")
+    come(timer)
+    Timers().tick()
+    tenancy.restore(tenant, by=BY)
+    Timer.objects.update(next_at=Firing.objects.get().moment)
+    Timers().tick()
+    assert outcomes(timer) == ["refused"]
+    assert not Job.objects.exists()
 
 
 def test_a_key_that_somebody_took_is_a_refusal_and_no_second_meaning(tenant: Tenant) -> None:
@@ -420,3 +434,25 @@ def test_the_moment_of_a_job_is_the_timers_and_not_the_ticks(tenant: Tenant) -> 
     Timers().tick()
     assert isinstance(moment, datetime)
     assert Job.objects.get().input == f'{{"path":"","value":"{clock.jsonable(moment)}"}}'
+
+
+def test_a_job_of_a_timer_says_so(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN 7.1, D13: the command, and JSON; also once the timer is gone. Nobody else's job is looked up."""
+    timer = put(tenant)
+    moment = clock.jsonable(timer.next_at)
+    come(timer)
+    Timers().tick()
+    job = Job.objects.get()
+    call_command("explain", str(job.pk))
+    assert f"made by timer tick for {moment}\n" in capsys.readouterr().out
+    told = explain.as_json(explain.story(job))["timer"]
+    assert told == {"id": str(timer.pk), "name": "tick", "moment": moment, "by": None}
+    run = timers.run_now(timer, by="user:bob")
+    call_command("explain", str(run.job_id))
+    assert "made by timer tick, run by user:bob\n" in capsys.readouterr().out
+    timers.remove(timer, by=BY)
+    call_command("explain", str(job.pk))
+    assert f"made by a timer that is gone for {moment}\n" in capsys.readouterr().out
+    with statements() as seen:
+        assert sightings.fired(Job(origin="user")) is None
+    assert seen == []
