@@ -113,6 +113,8 @@ class Firing(models.Model):
         indexes = [
             models.Index("job_id", name="firing_job"),
             models.Index("tenant_id", "id", name="firing_tenant"),
+            # What people are to look after; there should be few.
+            models.Index("id", name="firing_refused", condition=Q(outcome="refused")),
         ]
 
     def __str__(self) -> str:

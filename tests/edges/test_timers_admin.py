@@ -116,6 +116,9 @@ def test_buttons_pause_resume_run_and_remove_with_a_reason(clockmaker) -> None:
     assert told(confirm(clockmaker, "timer", "run", row.pk, reason="they asked")) == ["1 fired."]
     fired = Firing.objects.get()
     assert (fired.by, fired.detail, fired.manual) == ("user:clockmaker", "they asked", True)
+    assert "nightly" in clockmaker.get(url("timer") + "?state=active").content.decode()
+    assert "0 timers" in clockmaker.get(url("timer") + "?state=paused").content.decode()
+    assert clockmaker.get(url("firing") + "?outcome=refused").status_code == 200
     listed = clockmaker.get(url("firing") + f"?timer={row.pk}").content.decode()
     assert "nightly" in listed
     assert "0 firings" in clockmaker.get(url("firing") + "?timer=0197c000-0000-7000-8000-000000000000").content.decode()

@@ -70,7 +70,8 @@ def test_the_list_shows_the_schedule_in_words_what_is_next_and_what_was_refused(
     assert "queue_saturated" in page
     names = {"?state=refused+last": ["bad"], "?state=paused": ["paused"], "?state=active": ["bad", "nightly"],
              "?tenant=acme": ["bad", "nightly"], "?search=night": ["nightly"],
-             "?search=echo": ["bad", "paused", "nightly"], "?search=nothing": [], "?state=rubbish": ["bad", "paused", "nightly"]}
+             "?search=echo": ["bad", "paused", "nightly"], "?search=nothing": [],
+             "?state=rubbish": ["bad", "paused", "nightly"]}
     for query, wanted in names.items():
         page = read(f"/timers/{query}")
         assert [name for name in ("bad", "paused", "nightly") if f">{name}</a>" in page] == wanted, query
