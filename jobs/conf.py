@@ -79,6 +79,8 @@ class Conf:
     LIVE_MOST: int = 2_000
     WAITS_PER_KEY: int = 100
     ASSIGNMENTS_PER_KEY: int = 1_000
+    TIMERS_PER_TENANT: int = 1_000
+    TIMERS: dict[str, Any] = field(default_factory=dict)
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
     KEY_REQUESTS_PER_S: int | None = None
@@ -107,7 +109,7 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "MAX_ATTEMPTS": (1, MAX_ATTEMPTS), "RETRY_WINDOW_S": (1, 366 * 86_400),
     "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
-    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6),
+    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6), "TIMERS_PER_TENANT": (1, 10**6),
     "BATCH_MAX_BYTES": (1, 2**30)}
 # As of a definition.
 _RETENTION = (60, 1e10)
@@ -144,6 +146,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     if SYSTEM in [*rules, given.get("UNKNOWN_AGENT_GROUP")]:
         faults.append(f"The worker group {SYSTEM!r} is reserved for the house's own jobs: route to another.")
     faults += _platform_faults(given.get("PLATFORM_LIMITS", {}))
+    timers = given.get("TIMERS", {})
+    if not (isinstance(timers, dict) and all(isinstance(said, dict) for said in timers.values())):
+        faults.append("JOBS['TIMERS'] must give each timer's name what it says: a type, and cron or every_s.")
     queues = given.get("QUEUES", {"": 1})
     if not (isinstance(queues, dict) and queues and all(
             isinstance(name, str) and isinstance(weight, int) and _is_number(weight, 1, 1_000)

@@ -23,6 +23,7 @@ PLACES = [
     ("console:overview", "Overview"),
     ("console:jobs", "Jobs"),
     ("console:letters", "Dead letters"),
+    ("console:timers", "Timers"),
     ("console:workers", "Workers"),
 ]
 # Of apps that stand on jobs: route, label, and who is led there.
