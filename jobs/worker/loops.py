@@ -79,8 +79,11 @@ class Loop:
         self._busy_s, self._said = 0.0, False
 
 
-def loops(registered: Registered | None = None) -> list[Loop]:
-    """Every periodic duty; `registered` is that of a process that runs jobs, and every such process's own (E7)."""
+def loops(registered: Registered | None = None, workspaces: tuple[int, ...] | None = None) -> list[Loop]:
+    """Every periodic duty; `registered` is that of a process that runs jobs, and every such process's own (E7).
+
+    A process for some `workspaces` leads what is the whole site's as any other does (D13).
+    """
     every = recovery.every_s()
     mine = [
         Loop("recovery", Recovery().tick, every),
