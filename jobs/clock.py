@@ -13,6 +13,8 @@ from typing import Any
 from django.db import connections, models
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The smallest step between two moments.
+TICK = timedelta(microseconds=1)
 
 
 class Now(models.Func):

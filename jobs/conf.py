@@ -79,6 +79,7 @@ class Conf:
     LIVE_MOST: int = 2_000
     WAITS_PER_KEY: int = 100
     ASSIGNMENTS_PER_KEY: int = 1_000
+    TIMERS_PER_TENANT: int = 1_000
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
     KEY_REQUESTS_PER_S: int | None = None
@@ -107,7 +108,7 @@ _WHOLE: dict[str, tuple[int, int]] = {
     "MAX_ATTEMPTS": (1, MAX_ATTEMPTS), "RETRY_WINDOW_S": (1, 366 * 86_400),
     "OWNER_CONCURRENCY": (1, 10**6),
     "CHILD_MAX_MEMORY_MB": (1, 10**7), "LIVE_PER_HOLDER": (1, 10**6), "LIVE_MOST": (1, 10**6),
-    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6),
+    "WAITS_PER_KEY": (1, 10**6), "ASSIGNMENTS_PER_KEY": (1, 10**6), "TIMERS_PER_TENANT": (1, 10**6),
     "BATCH_MAX_BYTES": (1, 2**30)}
 # As of a definition.
 _RETENTION = (60, 1e10)

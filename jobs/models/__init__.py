@@ -16,12 +16,13 @@ from jobs.models.receipt import Artifact, Receipt
 from jobs.models.target import Target
 from jobs.models.tenancy import Limits, Tenant, TenantWindow, Workspace
 from jobs.models.throttle import Throttle
+from jobs.models.timer import Firing, Timer
 from jobs.models.traffic import Traffic
 from jobs.models.worker import Leader, Worker
 
 __all__ = [
     "Artifact", "Attempt", "AttemptCap", "AttemptLog", "BulkItem", "BulkOperation", "CallbackHost", "CallbackSecret",
-    "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Grant", "Job", "Key",
-    "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "TenantWindow", "Throttle", "Traffic",
-    "Worker", "Workspace",
+    "ClaimLine", "ClaimRequest", "Command", "DeadLetter", "Delivery", "DeliveryTry", "Erasure", "Firing", "Grant",
+    "Job", "Key", "Leader", "Limits", "Owner", "Receipt", "Target", "Tenant", "TenantWindow", "Throttle", "Timer",
+    "Traffic", "Worker", "Workspace",
 ]

@@ -20,6 +20,7 @@ class Permission(Enum):
     MANAGE_LIMITS = ("manage_limits", "Can manage limits")
     MANAGE_KEYS = ("manage_keys", "Can manage keys of the API")
     MANAGE_OWNERS = ("manage_owners", "Can manage owners")
+    MANAGE_TIMERS = ("manage_timers", "Can manage timers")
 
     @property
     def codename(self) -> str:

@@ -35,7 +35,7 @@ _ASSIGNEE = _MEMBER | {Permission.CONTROL}
 MAY: Mapping[Role, frozenset[str]] = MappingProxyType({
     Role.MEMBER: _MEMBER,
     Role.ASSIGNEE: _ASSIGNEE,
-    Role.CONDUCTOR: _ASSIGNEE | {Permission.OWNERS, "limits", "throttle", "callbacks"},
+    Role.CONDUCTOR: _ASSIGNEE | {Permission.OWNERS, "limits", "throttle", "callbacks", "timers"},
 })
 
 

@@ -39,6 +39,7 @@ class Permission(StrEnum):
     LIMITS = "limits"
     THROTTLE = "throttle"
     LANES = "lanes"
+    TIMERS = "timers"
 
 
 class Kind(StrEnum):

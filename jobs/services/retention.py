@@ -18,7 +18,7 @@ from jobs.conf import conf, registry
 from jobs.ids import earliest
 from jobs.registry import Site
 from jobs.services import traffic
-from jobs.store import calling, claim_requests, due, erase
+from jobs.store import calling, claim_requests, due, erase, timers
 from jobs.store.erase import Keep
 from jobs.store.sql import durable, sqlstate
 
@@ -29,6 +29,8 @@ LIMIT = 2_000
 REQUESTS_MS = 15 * 60 * 1_000
 # What a bulk operation did to each can be read for a week after its end.
 ITEMS_MS = 7 * 86_400_000
+# What became of a timer's moments can be read for a month.
+FIRINGS_MS = 30 * 86_400_000
 # The statement took longer than this connection allows.
 QUERY_CANCELED = "57014"
 
@@ -40,11 +42,13 @@ def keeps() -> list[Keep]:
 
 
 def _small(limit: int) -> bool:
-    """Names of claims, hosts of callbacks, bulk operations and their items; true while there is more."""
+    """Names of claims, hosts of callbacks, firings, bulk operations and their items; true while there is more."""
     durable(lambda: claim_requests.forget_old(REQUESTS_MS))
     durable(lambda: calling.forget_hosts(limit))
     kept_s = conf().RETENTION_S
     kept_ms = ITEMS_MS if kept_s is None else int(kept_s * 1000)
+    if durable(lambda: timers.forget(FIRINGS_MS, limit)) >= limit:
+        return True
     if durable(lambda: erase.bulk_items(min(ITEMS_MS, kept_ms), limit)) >= limit:
         return True
     return kept_s is not None and durable(lambda: erase.bulk_operations(kept_ms)) >= erase.BATCH

@@ -58,6 +58,7 @@ _OF_JOBS = (
     "DELETE FROM jobs_attempt WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_delivery_try WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_delivery WHERE job_id = ANY({ids})",
+    "DELETE FROM jobs_firing WHERE job_id = ANY({ids})",
     "DELETE FROM jobs_job WHERE id = ANY({ids})",
 )
 # The tables of these but that of jobs, and the column by which each knows its job or its attempt.
@@ -156,9 +157,9 @@ def bulk_items(ms: int, limit: int) -> int:
 
 # --- a whole tenant ---------------------------------------------------------------------------------------------------
 
-# What a tenant has beside its jobs; each has a tenant_id.
+# What a tenant has beside its jobs; each has a tenant_id. Timers before their firings: nothing fires then.
 OF_TENANT = ("jobs_bulk_operation", "jobs_callback_secret", "jobs_limits", "jobs_tenant_window", "jobs_key",
-             "jobs_owner", "jobs_target", "jobs_claim_line", "jobs_throttle")
+             "jobs_owner", "jobs_target", "jobs_claim_line", "jobs_throttle", "jobs_timer", "jobs_firing")
 # A full lock, since they are deleted. Untold ends are waited for until patience is over.
 _NEXT = f"""WITH job AS MATERIALIZED (SELECT id, ended_at, chain, workspace_id FROM jobs_job
         WHERE tenant_id = %s AND id > %s::uuid ORDER BY id LIMIT {{limit}} FOR UPDATE SKIP LOCKED)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from jobs import clock
 from jobs.services import erasure, recovery, workers
+from jobs.services.firing import Timers
 from jobs.services.leaders import Leadership, lease_s
 from jobs.services.owners import Owners
 from jobs.services.recovery import BATCH, Closing, Deadlines, Recovery, Redrive, Registered, Repair
@@ -96,6 +97,7 @@ def loops(registered: Registered | None = None, workspaces: tuple[int, ...] | No
         Loop("owners", Owners().tick, 5.0, limit=500, gentle=True),
         Loop(DUTY, Triage().tick, 1.0, limit=500),
         Loop(erasure.DUTY, erasure.Erasures().tick, 1.0, limit=500),
+        Loop("timers", Timers().tick, 1.0, limit=100),
         Loop("retention", Retention().tick, 60.0, limit=2_000, gentle=True),
     ]
     return mine if registered is None else [*mine, Loop("registered", registered.tick, 60.0, led=False)]

@@ -1,0 +1,255 @@
+"""Timers that come due (D13): each moment makes its firing and its job in one transaction, exactly once.
+
+Whoever ticks, however many do, and whatever the clocks of processes say: the database's moment decides what is due, a
+constraint that each moment has one firing. A timer whose job is refused is noted and goes on; it stops nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, DataError, IntegrityError, connections
+
+from jobs import clock, codecs, failpoints, schedules
+from jobs.clock import TICK, Now
+from jobs.errors import Conflict, Invalid, JobsError
+from jobs.models import Firing, Timer
+from jobs.services import intake, recurring, words
+from jobs.services.draft import Door, Request
+from jobs.services.intake import TIMER, Enqueued
+from jobs.store import lookup
+from jobs.store import timers as store
+from jobs.store.sql import ALIAS, NotInTransaction, durable
+from jobs.store.timers import Became, New, Step
+
+log = logging.getLogger("jobs.timers")
+BATCH = 100
+# Of one timer in one transaction.
+AT_ONCE = 50
+# What is later than this is missed, where nothing is made up.
+LATE = timedelta(minutes=1)
+# A zone that this machine does not know may come with its next update.
+AGAIN = timedelta(hours=1)
+DETAIL, RUN_KEY = 500, 100
+
+
+class TimerJobActive(Conflict):
+    """The job of its last firing has not ended, and its overlap says that there is one at a time."""
+
+    code = "timer_job_active"
+
+
+class Timers:
+    """Fires what is due, a batch a tick; ends pauses whose end has come."""
+
+    def tick(self, limit: int = BATCH) -> bool:
+        """One batch; true while there may be more. One statement where nothing is due."""
+        due, over = store.look()
+        ended = durable(lambda: _end_pauses(limit)) if over else 0
+        return (_fire_some(limit) if due or ended else False) or ended >= limit
+
+
+def _fire_some(limit: int) -> bool:
+    try:
+        more = durable(lambda: _fire(store.due(limit), limit))
+        failpoints.at("timer.committed")
+    except NotInTransaction:
+        raise
+    except Exception as error:
+        if _is_storage(error):
+            raise
+        return _one_by_one(store.due_ids(limit))
+    return more
+
+
+def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
+    """One of these cannot be fired: the others are, and it is noted."""
+    trouble: Exception | None = None
+    for id_ in ids:
+        try:
+            durable(lambda id_=id_: _fire(store.due(1, [id_]), 1))  # type: ignore[misc]
+        except Exception as error:
+            if not connections[ALIAS].is_usable():
+                raise
+            if _is_storage(error):
+                trouble = error
+                continue
+            log.exception("timer %s cannot be fired", id_)
+            said = type(error).__name__
+            durable(lambda id_=id_, said=said: _give_up(id_, said))  # type: ignore[misc]
+    if trouble is not None:
+        raise trouble
+    return False
+
+
+def _is_storage(error: Exception) -> bool:
+    """Trouble that says nothing about a timer: it is tried again."""
+    return isinstance(error, DatabaseError) and not isinstance(error, (DataError, IntegrityError))
+
+
+def _give_up(timer_id: uuid.UUID, said: str) -> None:
+    """Note that these moments could not be fired."""
+    for row in store.due(1, [timer_id]):
+        plan = _plan(row, at_once=AT_ONCE)
+        plan.refused = Conflict(f"It could not be enqueued: {said}.", code="timer_failed")
+        _write([plan])
+
+
+# --- what is to be done with a timer that is due -------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one timer makes now, and where it goes on."""
+
+    row: Timer
+    moments: list[datetime]
+    next_at: datetime | None
+    missed: tuple[datetime, int] | None = None
+    refused: JobsError | None = None
+    overlaps: bool = False
+    made: list[tuple[datetime, str]] = field(default_factory=list)
+
+    def firings(self) -> list[New]:
+        """What is written before anything is enqueued."""
+        of = (self.row.pk, self.row.tenant_id)
+        return [New(*of, at) for at in self.moments] + ([New(*of, *self.missed)] if self.missed else [])
+
+    def step(self) -> Step:
+        """Where it goes on."""
+        last_at, last_job_id = self.made[-1] if self.made else (None, None)
+        assert self.row.next_at is not None
+        return Step(self.row.pk, self.row.next_at, self.next_at, last_at, last_job_id)
+
+
+def _plan(row: Timer, *, at_once: int) -> _Plan:
+    """Which of the moments that have come are made, which are missed (catch-up), and which is the next."""
+    now, first = row.now, row.next_at  # type: ignore[attr-defined]
+    assert first is not None
+    try:
+        schedule = recurring.schedule_of(row)
+    except Invalid as error:
+        return _Plan(row, [first], now + AGAIN, refused=error)
+    moments, earlier = schedules.newest(schedule, first - TICK, now, row.catch_up_most)
+    if row.catch_up == "skip" and moments and now - moments[-1] > LATE:
+        moments, earlier = [], earlier + len(moments)
+    here, left = moments[:at_once], moments[at_once:]
+    missed = (schedule.next(first - TICK) or first, earlier) if earlier else None
+    return _Plan(row, here, left[0] if left else schedule.next(now), missed)
+
+
+def _plans(rows: Sequence[Timer]) -> list[_Plan]:
+    waits = store.active([r.last_job_id for r in rows if r.overlap == "skip" and r.last_job_id is not None])
+    plans = []
+    for row in rows:
+        overlaps = row.overlap == "skip" and str(row.last_job_id) in waits
+        # Where one job at a time may run, the next moment must see this one's.
+        plans.append(_plan(row, at_once=1 if row.overlap == "skip" and not overlaps else AT_ONCE))
+        plans[-1].overlaps = overlaps
+    return plans
+
+
+def _fire(rows: Sequence[Timer], limit: int) -> bool:
+    """Fire these locked timers; whether there may be more to do at once."""
+    plans = _plans(rows)
+    _write(plans)
+    return len(rows) >= limit or any(p.next_at is not None and p.next_at <= p.row.now  # type: ignore[attr-defined]
+                                     for p in plans)
+
+
+def _write(plans: Sequence[_Plan]) -> None:
+    """Firings, jobs and the timers' next moments, all or nothing."""
+    new = store.insert([one for plan in plans for one in plan.firings()])
+    wanted = [(plan, at, firing) for plan in plans for at in plan.moments
+              if (firing := new.get((plan.row.pk, at))) is not None]
+    answers = _enqueue([(plan, at) for plan, at, _ in wanted])
+    store.became([_became(plan, at, firing, answer)
+                  for (plan, at, firing), answer in zip(wanted, answers, strict=True)])
+    failpoints.at("timer.fired")
+    store.advance([plan.step() for plan in plans])
+
+
+def _enqueue(wanted: Sequence[tuple[_Plan, datetime]]) -> list[Enqueued | JobsError | None]:
+    """The job or the refusal of each; None where the one before is in its way."""
+    answers: list[Enqueued | JobsError | None] = [None] * len(wanted)
+    asked: dict[int, Request] = {}
+    for n, (plan, at) in enumerate(wanted):
+        if plan.refused is not None:
+            answers[n] = plan.refused
+        elif not plan.overlaps:
+            try:
+                asked[n] = _request(plan.row, at)
+            except JobsError as error:
+                answers[n] = error
+    for n, answer in zip(asked, intake.enqueue_each(list(asked.values()), door=TIMER), strict=True):
+        answers[n] = answer
+    return answers
+
+
+def _request(row: Timer, at: datetime, key: str | None = None) -> Request:
+    return recurring.request(row, row.workspace.slug, row.tenant.subject, at, key)
+
+
+def _became(plan: _Plan, at: datetime, firing: int, answer: Enqueued | JobsError | None) -> Became:
+    if answer is None:
+        return Became(firing, "overlapped", detail=f"job {plan.row.last_job_id} had not ended")
+    if isinstance(answer, JobsError):
+        return Became(firing, "refused", answer.reason_code, codecs.printable(answer.message, DETAIL))
+    plan.made.append((at, answer.id))
+    if answer.steered:
+        return Became(firing, "enqueued", detail=f"steered job {answer.id}")
+    return Became(firing, "enqueued", job_id=answer.id)
+
+
+# --- beside the schedule -------------------------------------------------------------------------------------------
+
+
+def manual(row: Timer, *, by: str, key: str | None = None) -> Firing:
+    """Fire a locked timer now, in the caller's transaction; with a key that is known already, the same again.
+
+    Raises TimerJobActive, Invalid invalid_idempotency_key, and all that enqueue refuses.
+    """
+    name = None if key is None else _run_key(row, key)
+    if name is not None and (known := lookup.by_keys([(row.tenant_id, None, name)])[0]):
+        found = Firing.objects.filter(timer_id=row.pk, job_id=known[0].id).first()
+        if found is not None:
+            return found
+    if row.overlap == "skip" and row.last_job_id is not None and store.active([row.last_job_id]):
+        raise TimerJobActive(job_id=str(row.last_job_id))
+    moment = clock.now()
+    # Whole seconds are the schedule's.
+    moment += TICK if moment.microsecond == 0 else timedelta()
+    while not (new := store.insert([New(row.pk, row.tenant_id, moment, by=by[:200])])):
+        moment += TICK
+    door = Door(TIMER.endpoint, TIMER.origin, by[:200])
+    made = intake.enqueue_many([_request(row, moment, name)], door=door)[0]
+    store.became([_became(_Plan(row, [], None), moment, next(iter(new.values())), made)])
+    store.note(row.pk, moment, made.id)
+    return Firing.objects.get(pk=next(iter(new.values())))
+
+
+def _run_key(row: Timer, key: str) -> str:
+    if len(words.key(key, "idempotency_key") or "") > RUN_KEY:
+        raise Invalid(f"must be at most {RUN_KEY} characters", field="idempotency_key", code="invalid_idempotency_key")
+    return f"timer:{row.pk}:{key}"
+
+
+def _end_pauses(limit: int) -> int:
+    """Let timers whose pause is over fire again, from its end on."""
+    rows = store.pauses_over(limit)
+    for row in rows:
+        assert row.paused_until is not None
+        try:
+            next_at = recurring.schedule_of(row).next(row.paused_until - TICK)
+        except Invalid:
+            # It comes due, is refused and says why.
+            next_at = row.paused_until
+        Timer.objects.filter(pk=row.pk).update(
+            paused_at=None, paused_by=None, paused_reason=None, paused_until=None, next_at=next_at,
+            revision=row.revision + 1, updated_at=Now())
+        log.info("timer %s was resumed by its own end", row.pk, extra={"event": "timer.changed", "timer": str(row.pk)})
+    return len(rows)
