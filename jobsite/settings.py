@@ -249,6 +249,12 @@ FACTORY: dict[str, Any] = {
     "WATCHDOG": _yes("FACTORY_WATCHDOG", True),
     "WATCHDOG_TIMEOUT_S": _seconds("FACTORY_WATCHDOG_TIMEOUT_S", 60.0),
 }
+# The watchdog of lanes: whether it looks, at how many in a round, and how long that may take (A49).
+LANES: dict[str, Any] = {
+    "WATCHDOG": _yes("LANES_WATCHDOG", True),
+    "WATCHDOG_SCAN_LIMIT": _whole("LANES_WATCHDOG_SCAN_LIMIT", 200),
+    "WATCHDOG_TIMEOUT_S": _seconds("LANES_WATCHDOG_TIMEOUT_S", 60.0),
+}
 RESEARCH: dict[str, Any] = {
     "AGENT": _not_off("AGENT"), "BACKGROUND_JOBS": _not_off("BACKGROUND_JOBS"),
     "WEB_RESEARCH": _not_off("WEB_RESEARCH"), "CREDENTIAL": _credential("RESEARCH_CREDENTIAL", "owner"),

@@ -1,4 +1,4 @@
-"""Whether work stands still, and why: the one rule of every watchdog (A49). Plain Python, over facts that others gather.
+"""Whether work stands still, and why: the one rule of every watchdog (A49). Plain Python, over others' facts.
 
 What is watched is a lane here, an objective in `jobsite.factory`. A standstill that was seen is asked about once: its
 `key` names what was seen, so that looking again, late or twice at once makes no second job.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -44,25 +44,28 @@ class TimerJobActive(Conflict):
 
 
 class Timers:
-    """Fires what is due, a batch a tick; ends pauses whose end has come."""
+    """Fires what is due, a batch a tick, in these workspaces where any are named; ends pauses whose end has come."""
+
+    def __init__(self, workspaces: Collection[int] | None = None) -> None:
+        self._workspaces = workspaces
 
     def tick(self, limit: int = BATCH) -> bool:
         """One batch; true while there may be more. One statement where nothing is due."""
         due, over = store.look()
         ended = durable(lambda: _end_pauses(limit)) if over else 0
-        return (_fire_some(limit) if due or ended else False) or ended >= limit
+        return (_fire_some(limit, self._workspaces) if due or ended else False) or ended >= limit
 
 
-def _fire_some(limit: int) -> bool:
+def _fire_some(limit: int, workspaces: Collection[int] | None) -> bool:
     try:
-        more = durable(lambda: _fire(store.due(limit), limit))
+        more = durable(lambda: _fire(store.due(limit, workspaces=workspaces), limit))
         failpoints.at("timer.committed")
     except NotInTransaction:
         raise
     except Exception as error:
         if _is_storage(error):
             raise
-        return _one_by_one(store.due_ids(limit))
+        return _one_by_one(store.due_ids(limit, workspaces))
     return more
 
 

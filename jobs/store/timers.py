@@ -28,19 +28,24 @@ def look() -> tuple[bool, bool]:
     return found[0], found[1]
 
 
-def due(limit: int, ids: Collection[uuid.UUID] | None = None) -> list[Timer]:
+def due(limit: int, ids: Collection[uuid.UUID] | None = None,
+        workspaces: Collection[int] | None = None) -> list[Timer]:
     """Timers whose moment has come, those of these where any are named: locked, but for what others hold; as of `now`.
 
     The longest due first.
     """
-    found = _locked().filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
+    found = _within(workspaces, _locked().filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk"))
     return list((found if ids is None else found.filter(pk__in=ids))[:limit])
 
 
-def due_ids(limit: int) -> list[uuid.UUID]:
+def due_ids(limit: int, workspaces: Collection[int] | None = None) -> list[uuid.UUID]:
     """The same, neither locked nor read."""
-    found = Timer.objects.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
+    found = _within(workspaces, Timer.objects.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk"))
     return list(found.values_list("pk", flat=True)[:limit])
+
+
+def _within(workspaces: Collection[int] | None, found: QuerySet[Timer]) -> QuerySet[Timer]:
+    return found if workspaces is None else found.filter(workspace_id__in=workspaces)
 
 
 def pauses_over(limit: int) -> list[Timer]:

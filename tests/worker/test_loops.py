@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from jobs import clock
-from jobs.models import Attempt, Delivery, Job, Leader, Receipt, Worker
-from jobs.services import cancellation, intake, tenancy
+from jobs.models import Attempt, Delivery, Firing, Job, Leader, Receipt, Worker
+from jobs.services import cancellation, intake, tenancy, timers
 from jobs.services.intake import Request
+from jobs.services.timers import Draft
 from jobs.store.claim import Claimer, claim
 from jobs.store.sql import durable
 from tests.database import rows
@@ -182,19 +183,24 @@ def test_of_several_pumps_one_sends_and_the_next_sends_again_where_it_was_killed
 
 
 def test_a_pump_of_a_profile_does_the_house_s_jobs_of_its_workspaces_alone(pumps, settings, tmp_path):
-    """D13, E2: ends of other workspaces are left to others; what is the whole site's is led all the same."""
+    """D13, E2: timers and ends of other workspaces are left to others; what is the site's is led all the same."""
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": HOOKED["JOBS_DEFINITIONS"].split(",")}
     for slug in ("mine", "also", "theirs"):
-        tenancy.make_workspace(slug)
+        place = tenancy.make_workspace(slug)
+        timers.put(tenancy.tenant(place, None), "tick", Draft("echo", every_s=1), by="test")
         job_id = intake.enqueue("watched", {"path": str(tmp_path / slug)}, workspace=slug).id
         cancellation.cancel(job_id, by="test")
     pump = pumps("--workspace", "mine", "--workspace", "also", **HOOKED)
     until(lambda: Job.objects.filter(type="job-ended", state="completed").count() == 2, 30)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["also", "mine"]
     until(lambda: leader("recovery") == pump.holder, 30)
+    until(lambda: Firing.objects.values("timer").distinct().count() == 2, 30)
+    assert set(Job.objects.filter(type="echo").values_list("workspace__slug", flat=True)) == {"mine", "also"}
+    assert not Leader.objects.filter(duty="timers").exists()
     later = pumps(**HOOKED)
     until(lambda: (tmp_path / "theirs").exists(), 30)
     assert Attempt.objects.get(job__workspace__slug="theirs").worker_id == uuid.UUID(later.holder)
+    until(lambda: Job.objects.filter(type="echo", workspace__slug="theirs").exists(), 30)
 
 
 def test_a_pump_ends_at_once_on_ctrl_c(pumps):
