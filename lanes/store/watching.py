@@ -25,7 +25,9 @@ _SEEN = """WITH seen AS MATERIALIZED (SELECT x.* FROM lanes_lane x
                 CASE WHEN job.state = 'queued' THEN least(job.available_at, jobs_now() + interval '1 day') END) AS heard
         FROM seen CROSS JOIN LATERAL (SELECT l.job_id, l.created_at FROM lanes_job l WHERE l.lane_id = seen.id
             ORDER BY l.job_id DESC LIMIT {jobs}) mine
-        JOIN jobs_job job ON job.id = mine.job_id LEFT JOIN jobs_target t ON t.id = job.target_id)
+        -- One by one: a planner that does not know how few lanes there are would rather read all jobs.
+        CROSS JOIN LATERAL (SELECT j.* FROM jobs_job j WHERE j.id = mine.job_id LIMIT 1) job
+        LEFT JOIN jobs_target t ON t.id = job.target_id)
     SELECT seen.id, w.id, w.slug, seen.name, seen.version, seen.moved_at, seen.reconcile_type, seen.reconcile_input,
         jobs_now(), k.ended_at, coalesce(k.heard, '{{}}'), coalesce(k.earlier, '{{}}')
     FROM seen JOIN jobs_workspace w ON w.id = seen.workspace_id
