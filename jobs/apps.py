@@ -1,4 +1,4 @@
-"""The Django app: registers checks, and makes the default workspace after a migration."""
+"""The Django app: registers checks, and makes the default workspace and declared timers after a migration."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from django.db.models.signals import post_delete, post_migrate
 
 
 def make_defaults(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
-    """The default workspace and its system tenant; after each migrate, since a test's flush empties tables (E2).
+    """The default workspace, its system tenant and the timers of the settings (E2, D13).
 
-    A migrate of another database, or back to before the tables were as they are, makes none.
+    After each migrate, since a test's flush empties tables. A migrate of another database, or back to before the tables
+    were as they are, makes none.
     """
-    from jobs.models import Tenant, Workspace
-    from jobs.services import tenancy
+    from jobs.models import Firing, Tenant, Timer, Workspace
+    from jobs.services import declared, tenancy
 
     if using != DEFAULT_DB_ALIAS:
         return
     if all(_is_complete(connections[using], model) for model in (Workspace, Tenant)):
         tenancy.make_defaults()
+        # Where there are none, workers remove what was declared before.
+        wanted = getattr(settings, "JOBS", {}).get("TIMERS")
+        if wanted and all(_is_complete(connections[using], model) for model in (Timer, Firing)):
+            declared.sync()
 
 
 def forget_user(*, instance: Any, **_: Any) -> None:

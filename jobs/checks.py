@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +27,7 @@ from jobs.conf import (
 )
 from jobs.errors import Invalid
 from jobs.routing import SYSTEM, disagreements
+from jobs.services import declared
 
 SPARE_CONNECTIONS = 4
 
@@ -38,7 +40,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     faults = faults or [*_values()]
     # Without settings that can be read there are no definitions to be judged.
     if not {fault.id for fault in faults} & {"jobs.E001", "jobs.E002"}:
-        faults += [*_definitions(), *_middleware(), *_resolver(), *_blockers()]
+        faults += [*_definitions(), *_middleware(), *_resolver(), *_blockers(), *_timers()]
     return [*faults, *_database(), *_order(), *_time_zones()]
 
 
@@ -122,6 +124,12 @@ def _blockers() -> Iterator[CheckMessage]:
         blockers()
     except ImproperlyConfigured as error:
         yield Error(str(error), id="jobs.E030", hint="Each is the dotted path of a callable: (tenant) -> reasons.")
+
+
+def _timers() -> Iterator[CheckMessage]:
+    # Where definitions cannot be loaded, that has been said.
+    with suppress(ImportError, ImproperlyConfigured, TypeError):
+        yield from (Error(fault, id="jobs.E040") for fault in declared.faults())
 
 
 def _resolver() -> Iterator[CheckMessage]:

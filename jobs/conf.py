@@ -80,6 +80,7 @@ class Conf:
     WAITS_PER_KEY: int = 100
     ASSIGNMENTS_PER_KEY: int = 1_000
     TIMERS_PER_TENANT: int = 1_000
+    TIMERS: dict[str, Any] = field(default_factory=dict)
     BLOCKS_DELETION: tuple[str, ...] = ()
     CANCELED_WITH_ONE_L: bool = False
     KEY_REQUESTS_PER_S: int | None = None
@@ -145,6 +146,9 @@ def value_faults(given: dict[str, Any]) -> list[str]:
     if SYSTEM in [*rules, given.get("UNKNOWN_AGENT_GROUP")]:
         faults.append(f"The worker group {SYSTEM!r} is reserved for the house's own jobs: route to another.")
     faults += _platform_faults(given.get("PLATFORM_LIMITS", {}))
+    timers = given.get("TIMERS", {})
+    if not (isinstance(timers, dict) and all(isinstance(said, dict) for said in timers.values())):
+        faults.append("JOBS['TIMERS'] must give each timer's name what it says: a type, and cron or every_s.")
     queues = given.get("QUEUES", {"": 1})
     if not (isinstance(queues, dict) and queues and all(
             isinstance(name, str) and isinstance(weight, int) and _is_number(weight, 1, 1_000)

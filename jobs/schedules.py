@@ -31,8 +31,8 @@ FIELDS = {"minute": "0 to 59", "hour": "0 to 23", "day-of-month": "1 to 31, L or
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """The names of the time zones that this machine knows."""
-    return frozenset(available_timezones())
+    """The names of the time zones that this machine knows, but for those that mean another thing on another."""
+    return frozenset(available_timezones() - {"localtime", "posixrules", "Factory"})
 
 
 def check_zone(name: object) -> str:

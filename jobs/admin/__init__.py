@@ -12,6 +12,7 @@ from jobs.admin import (  # noqa: F401
     dead_letter,
     delivery,
     erasure,
+    firing,
     grant,
     job,
     key,
@@ -21,5 +22,6 @@ from jobs.admin import (  # noqa: F401
     target,
     tenancy,
     throttle,
+    timer,
     worker,
 )

@@ -23,6 +23,7 @@ from jobs.api.describing import (
     whole,
 )
 from jobs.models.throttle import KINDS
+from jobs.models.timer import CATCH_UPS, OUTCOMES, OVERLAPS
 from jobs.outcomes import End
 from jobs.services import limits
 from jobs.services.deliveries import STATES as DELIVERED
@@ -131,6 +132,22 @@ _THROTTLE: Fields = {
     "most": or_null(whole(1)), "used": or_null(whole(0, means="Live attempts under the cap; null: there is none")),
     "paused": boolean(), "paused_at": _AT, "until": or_null(moment("Null: until somebody resumes it")),
     "paused_by": _NAME, "reason": _NAME, "updated_at": moment()}
+_FIRING: Fields = {
+    "moment": moment("When it should fire; of one by hand, when it did"), "made_at": moment(),
+    "outcome": text(among=OUTCOMES), "missed": or_null(whole(1, means="So many moments that nobody was there for")),
+    "code": or_null(text("Why it was refused")), "detail": _NAME, "job": or_null(text("The job that it made")),
+    "manual": boolean("By hand, beside the schedule"), "by": or_null(text("Of one by hand"))}
+_TIMER: Fields = {
+    "name": text(), "tenant_subject": _NAME, "type": text(),
+    "version": or_null(whole(1, means="Null: the current one")),
+    "options": mapping("What an enqueue takes beside"), "cron": _NAME, "every_s": or_null(whole(1)), "zone": text(),
+    "anchor_at": _AT, "schedule": text("In words"), "moment_field": _NAME, "catch_up": text(among=CATCH_UPS),
+    "catch_up_most": whole(1), "overlap": text(among=OVERLAPS),
+    "declared": boolean("By the site's settings, which alone may change it"),
+    "next_at": or_null(moment("Null: it is paused")), "paused": boolean(), "paused_at": _AT, "paused_until": _AT,
+    "paused_by": _NAME, "paused_reason": _NAME, "last": or_null(ref("Firing")), "revision": whole(1, means="The ETag"),
+    "by": text(), "created_at": moment(), "updated_at": moment(),
+    "input": anything("Where `?include=input` asked for it")}
 _MONEY = or_null(text("US dollars"))
 _LIMITS = thing({name: _MONEY if name == "max_cost_usd_cap" else or_null(text(among=limits.SCOPES))
                  if name == "exclusive_group_scope" else or_null(whole(0)) for name in limits.NAMES},
@@ -197,6 +214,12 @@ FORMS: Final[dict[str, Schema]] = {
     "Secrets": thing({"secrets": listed(ref("Secret"))}),
     "Throttle": thing(_THROTTLE, "What holds a queue, worker group, type or tenant back"),
     "Throttles": thing({"throttles": listed(ref("Throttle"))}),
+    "Timer": thing(_TIMER, "A rule by which a job is enqueued again and again", optional=("input",)),
+    "Timers": thing({"timers": listed(ref("Timer")), "next_cursor": _NAME}),
+    "Firing": thing(_FIRING, "A moment of a timer, and what became of it"),
+    "Firings": thing({"firings": listed(ref("Firing")), "next_cursor": _NAME}),
+    "Upcoming": thing({"schedule": text("In words"), "zone": text(), "upcoming": listed(thing({
+        "at": moment(), "there": moment("As clocks of the zone show it")}))}),
     "JobLimits": thing({
         "workspace": text(), "tenant_subject": _NAME, "revision": whole(0, means="The ETag"), "limits": _LIMITS,
         "effective": _LIMITS, "platform": _LIMITS, "updated_at": _AT},

@@ -34,12 +34,14 @@ _IDS = re.compile(r"\s*\((?:case-)?[A-Z]{1,4}\d[^)]*\)")
 _NAMES = {"jobs": "The job's id, or the caller's own job_id", "assignments": "The id of the assignment",
           "agents": "The agent's name", "bulk": "The id of the bulk operation", "deliveries": "The id of the delivery",
           "workspaces": "The slug or the number of your workspace", "callback-secrets": "The id of the secret",
+          "timers": "The timer's name",
           "throttles": f"One of {', '.join(KINDS)}", "{kind}": "The name of it; of a tenant its subject"}
 _HEADERS = {
     "X-Tenant-Subject": "The tenant that the request is about; what the key's own is needs no name",
     "Idempotency-Key": "The caller's name for this request: said again, it has no second effect",
     "If-Match": 'The ETag that was read, as `"r3"`: refused where the resource has moved on',
-    "If-None-Match": "The ETag that was read", "Last-Event-ID": "The number of the last event that was read",
+    "If-None-Match": "The ETag that was read; of a PUT `*`: only where there is none",
+    "Last-Event-ID": "The number of the last event that was read",
 }
 _SAID = {
     "RateLimit-Policy": "What this key may: `\"key\";q=<requests at once>;w=<seconds to have them all again>`",

@@ -67,6 +67,8 @@ class Migration(migrations.Migration):
                 ("revision", models.PositiveIntegerField(
                     default=1, db_comment="Rises with each change but a firing: the ETag")),
                 ("by", models.CharField(max_length=200, db_comment="Who put it last")),
+                ("declared", models.BooleanField(
+                    default=False, db_comment="By the site's settings, which alone may change it")),
                 ("created_at", models.DateTimeField(db_default=jobs.clock.Now())),
                 ("updated_at", models.DateTimeField(db_default=jobs.clock.Now())),
                 ("tenant", models.ForeignKey(

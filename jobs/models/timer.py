@@ -45,6 +45,7 @@ class Timer(models.Model):
     last_job_id = models.UUIDField(null=True, db_comment="That job; no foreign key")
     revision = models.PositiveIntegerField(default=1, db_comment="Rises with each change but a firing: the ETag")
     by = models.CharField(max_length=200, db_comment="Who put it last")
+    declared = models.BooleanField(default=False, db_comment="By the site's settings, which alone may change it")
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 

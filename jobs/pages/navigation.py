@@ -22,6 +22,7 @@ PLACES = [
     ("console:overview", "Overview"),
     ("console:jobs", "Jobs"),
     ("console:letters", "Dead letters"),
+    ("console:timers", "Timers"),
     ("console:workers", "Workers"),
 ]
 

@@ -17,6 +17,7 @@ from jobs.pages import (
     listing,
     overview,
     payload,
+    timers,
     workers,
 )
 from jobs.sightings import PAYLOADS
@@ -53,6 +54,10 @@ urlpatterns = [
     path("dead-letters/<pos:pk>/", letter.Letter.as_view(), name="letter"),
     path("dead-letters/<pos:pk>/requeue/", letter.Answer.as_view(verb="requeue"), name="letter_requeue"),
     path("dead-letters/<pos:pk>/discard/", letter.Answer.as_view(verb="discard"), name="letter_discard"),
+    path("timers/", timers.Timers.as_view(), name="timers"),
+    path("timers/<uuid:pk>/", timers.Timer.as_view(), name="timer"),
+    *(path(f"timers/<uuid:pk>/{verb}/", timers.Answer.as_view(verb=verb), name=f"timer_{verb}")
+      for verb in ("pause", "resume", "run")),
     path("workers/", workers.Workers.as_view(), name="workers"),
     path("login/", LoginView.as_view(template_name="jobs/login.html", next_page="console:overview"), name="login"),
     path("logout/", LogoutView.as_view(next_page="console:login"), name="logout"),

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError, DataError, IntegrityError, connections
+from django.db import DataError, Error, IntegrityError, connections
 
 from jobs import clock, codecs, failpoints, schedules
 from jobs.clock import TICK, Now
@@ -53,19 +53,23 @@ class Timers:
         """One batch; true while there may be more. One statement where nothing is due."""
         due, over = store.look()
         ended = durable(lambda: _end_pauses(limit)) if over else 0
-        return (_fire_some(limit, self._workspaces) if due or ended else False) or ended >= limit
+        return (fire(limit, workspaces=self._workspaces) if due or ended else False) or ended >= limit
 
 
-def _fire_some(limit: int, workspaces: Collection[int] | None) -> bool:
+def fire(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Collection[int] | None = None) -> bool:
+    """Fire what is due, of these timers and in these workspaces where any are named; true while there may be more.
+
+    Durable. Trouble with the storage is raised when all that could be done is done: nothing of it is lost.
+    """
     try:
-        more = durable(lambda: _fire(store.due(limit, workspaces=workspaces), limit))
+        more = durable(lambda: _fire(store.due(limit, ids, workspaces), limit))
         failpoints.at("timer.committed")
     except NotInTransaction:
         raise
     except Exception as error:
         if _is_storage(error):
             raise
-        return _one_by_one(store.due_ids(limit, workspaces))
+        return _one_by_one(store.due_ids(limit, ids, workspaces))
     return more
 
 
@@ -91,7 +95,7 @@ def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
 
 def _is_storage(error: Exception) -> bool:
     """Trouble that says nothing about a timer: it is tried again."""
-    return isinstance(error, DatabaseError) and not isinstance(error, (DataError, IntegrityError))
+    return isinstance(error, Error) and not isinstance(error, (DataError, IntegrityError))
 
 
 def _give_up(timer_id: uuid.UUID, said: str) -> None:

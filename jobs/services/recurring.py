@@ -24,6 +24,8 @@ from jobs.services.draft import Options, Request, as_sent, row_of
 from jobs.services.intake import TIMER
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}\Z")
+# Words of the API, where a timer's name would stand.
+RESERVED = frozenset({"preview"})
 MOST_MADE_UP, USUALLY_MADE_UP = 1_000, 10
 OPTIONS_BYTES = 16 * 1024
 # A timer names no key and no moment: its firings have their own.
@@ -57,7 +59,7 @@ class Draft:
 
 
 def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: datetime,
-            old: Timer | None = None) -> dict[str, Any]:
+            old: Timer | None = None, place: words.Place | None = None) -> dict[str, Any]:
     """The columns of this draft's row; raises Invalid and Refused for all that enqueue would refuse, and for the rest.
 
     Codes of its own: invalid_timer_name, invalid_schedule, invalid_cron, timer_never_fires, invalid_every_s,
@@ -79,7 +81,7 @@ def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: 
         "catch_up_most": _most(draft), "overlap": draft.overlap}
     timer = Timer(workspace=workspace, tenant=tenant, name=name, **said)
     row_of(request(timer, workspace.slug, tenant.subject, schedule.next(now) or now),
-           words.place(workspace.slug, tenant.subject), TIMER, b"")
+           place or words.place(workspace.slug, tenant.subject), TIMER, b"")
     return said
 
 
@@ -143,9 +145,9 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
 
 def check_name(name: Any) -> None:
     """A timer's name; raises Invalid invalid_timer_name."""
-    if not isinstance(name, str) or not NAME.match(name):
-        raise Invalid("must be 1 to 100 of a-z 0-9 . _ -, and begin with a letter or digit", field="name",
-                      code="invalid_timer_name")
+    if not isinstance(name, str) or not NAME.match(name) or name in RESERVED:
+        raise Invalid("must be 1 to 100 of a-z 0-9 . _ -, and begin with a letter or digit; `preview` is reserved",
+                      field="name", code="invalid_timer_name")
 
 
 def _one_of(field_: str, said: Any, known: tuple[str, ...]) -> None:

@@ -14,9 +14,9 @@ from django.db.models import F, QuerySet
 from jobs import clock
 from jobs.clock import Now
 from jobs.conf import conf
-from jobs.errors import Conflict, Invalid, NotFound, Refused, RevisionMismatch
-from jobs.models import Firing, Tenant, Timer
-from jobs.services import firing, recurring, words
+from jobs.errors import Conflict, Invalid, NotFound, RevisionMismatch
+from jobs.models import Firing, Tenant, Timer, Workspace
+from jobs.services import firing, recurring, tenancy, words
 from jobs.services.cancellation import check_reason
 from jobs.services.recurring import Draft
 from jobs.services.words import MAX_DELAY_S
@@ -24,8 +24,10 @@ from jobs.store.sql import joining
 
 log = logging.getLogger("jobs.timers")
 UPCOMING, PAGE, MOST_A_PAGE = 5, 50, 200
-__all__ = ["Draft", "TimerExists", "TimerNotFound", "TimerNotPaused", "check", "get", "history", "listing", "pause",
-           "put", "read", "remove", "resume", "run_now", "upcoming"]
+__all__ = [
+    "Draft", "TimerDeclared", "TimerExists", "TimerNotFound", "TimerNotPaused", "TooManyTimers", "check", "get",
+    "history", "listing", "pause", "put", "put_for", "read", "remove", "resume", "run_now", "upcoming",
+]
 
 
 class TimerNotFound(NotFound):
@@ -40,19 +42,32 @@ class TimerExists(Conflict):
     code = "timer_exists"
 
 
+class TooManyTimers(Conflict):
+    """This tenant has as many timers as it may."""
+
+    code = "too_many_timers"
+
+
 class TimerNotPaused(Conflict):
     """This timer is not paused."""
 
     code = "timer_not_paused"
 
 
+class TimerDeclared(Conflict):
+    """The site's settings declare this timer: change it there. It may be paused, resumed and run."""
+
+    code = "timer_declared"
+
+
 def put(tenant: Tenant, name: str, draft: Draft, *, by: str, revision: int | None = None,
-        create: bool = False) -> Timer:
+        create: bool = False, declared: bool = False) -> Timer:
     """Make a timer, or say anew all that it says; `create`: only make it. Joins the caller's transaction.
 
+    The same said again changes nothing. `declared`: the settings say it, whoever had made it before.
     Its first moment lies ahead. Where the schedule stays, so does the next moment, and so does the anchor of an
     interval of which the draft names none. A pause stays. Raises what `recurring.columns` does, TimerExists,
-    TimerNotFound where a `revision` is asked for and none is there, RevisionMismatch, and Refused too_many_timers.
+    TimerNotFound where a `revision` is asked for and none is there, TimerDeclared, RevisionMismatch and TooManyTimers.
     """
     recurring.check_name(name)
     with joining(savepoint=True):
@@ -60,31 +75,40 @@ def put(tenant: Tenant, name: str, draft: Draft, *, by: str, revision: int | Non
         if row is None:
             if revision is not None:
                 raise TimerNotFound()
-            row = _made(tenant, name, draft, by)
+            row = _made(tenant, name, draft, by, declared)
             if row is not None:
                 return row
             # Somebody else made it at this moment.
             row = _locked(tenant_id=tenant.pk, name=name)
         if row is None or create:
             raise TimerExists(field="name")
+        _check_undeclared(row, declared)
         _check_revision(row, revision)
         now = clock.now()
-        said = recurring.columns(draft, tenant.workspace, tenant, name, now, row)
+        said = recurring.columns(draft, tenant.workspace, tenant, name, now, row) | {"declared": declared}
+        if all(getattr(row, column) == value for column, value in said.items()):
+            return row
         if any(getattr(row, column) != said[column] for column in ("cron", "every_s", "anchor_at", "zone")):
             said["next_at"] = recurring.schedule_of(Timer(**said)).next(now)
         return _changed(row, by, "put", by=by[:200], **said)
 
 
-def _made(tenant: Tenant, name: str, draft: Draft, by: str) -> Timer | None:
+def put_for(workspace: Workspace, subject: str | None, name: str, draft: Draft, **said: Any) -> Timer:
+    """The same for a tenant by its subject, who is made with it: a refusal leaves neither behind."""
+    with joining(savepoint=True):
+        return put(tenancy.tenant(workspace, subject, make=True), name, draft, **said)
+
+
+def _made(tenant: Tenant, name: str, draft: Draft, by: str, declared: bool) -> Timer | None:
     """None where somebody else made it at the same moment."""
     now = clock.now()
-    row = Timer(workspace=tenant.workspace, tenant=tenant, name=name, by=by[:200],
+    row = Timer(workspace=tenant.workspace, tenant=tenant, name=name, by=by[:200], declared=declared,
                 **recurring.columns(draft, tenant.workspace, tenant, name, now))
     row.next_at = recurring.schedule_of(row).next(now)
     most = conf().TIMERS_PER_TENANT
     # Without a lock: puts at the same moment may exceed it by what the others have not committed yet.
     if Timer.objects.filter(tenant=tenant)[:most].count() >= most:
-        raise Refused(f"A tenant may have {most} timers.", code="too_many_timers", field="name")
+        raise TooManyTimers(f"A tenant may have {most} timers.", field="name")
     Timer.objects.bulk_create([row], ignore_conflicts=True)
     made = _rows().filter(pk=row.pk).first()
     if made is not None:
@@ -97,13 +121,14 @@ def check(tenant: Tenant, name: str, draft: Draft) -> None:
     recurring.columns(draft, tenant.workspace, tenant, name, clock.now())
 
 
-def remove(timer: Timer, *, by: str, revision: int | None = None) -> None:
+def remove(timer: Timer, *, by: str, revision: int | None = None, declared: bool = False) -> None:
     """Take a timer away; its jobs stay, and its firings go by their age. Joins the caller's transaction.
 
-    Raises TimerNotFound and RevisionMismatch.
+    Raises TimerNotFound, RevisionMismatch, and TimerDeclared for whom the settings declare, but to them.
     """
     with joining():
         row = _found(timer)
+        _check_undeclared(row, declared)
         _check_revision(row, revision)
         Timer.objects.filter(pk=row.pk).delete()
         _note(row, "removed", by)
@@ -127,30 +152,39 @@ def pause(timer: Timer, *, by: str, reason: str, until: datetime | None = None,
                         paused_until=until)
 
 
-def resume(timer: Timer, *, by: str, revision: int | None = None) -> Timer:
+def resume(timer: Timer, *, by: str, revision: int | None = None, reason: str = "") -> Timer:
     """End its pause now: the next moment is the first one ahead. Joins the caller's transaction.
 
-    Raises TimerNotPaused, TimerNotFound, RevisionMismatch.
+    A reason stands in the log. Raises Invalid invalid_reason, TimerNotPaused, TimerNotFound, RevisionMismatch.
     """
+    if reason:
+        check_reason(reason)
     with joining():
         row = _found(timer)
         _check_revision(row, revision)
         if row.paused_at is None:
             raise TimerNotPaused()
-        return _changed(row, by, "resumed", paused_at=None, paused_by=None, paused_reason=None, paused_until=None,
+        word = f"resumed ({reason})" if reason else "resumed"
+        return _changed(row, by, word, paused_at=None, paused_by=None, paused_reason=None, paused_until=None,
                         next_at=recurring.schedule_of(row).next(clock.now()))
 
 
-def run_now(timer: Timer, *, by: str, key: str | None = None) -> Firing:
+def run_now(timer: Timer, *, by: str, key: str | None = None, reason: str = "") -> Firing:
     """Fire it now beside its schedule, paused or not: a manual firing, and its job. Joins the caller's transaction.
 
+    A reason is kept with the firing.
     Asked again with the same `key` (1 to 100 printable ASCII characters), the answer is the same firing. Raises
     TimerNotFound, Conflict timer_job_active where its overlap is `skip` and the job before is active, Invalid
     invalid_idempotency_key, and all that enqueue refuses.
     """
+    if reason:
+        check_reason(reason)
     with joining(savepoint=True):
         row = _found(timer)
         made = firing.manual(row, by=by, key=key)
+        if reason and made.detail is None:
+            made.detail = reason[:firing.DETAIL]
+            Firing.objects.filter(pk=made.pk, detail=None).update(detail=made.detail)
         _note(row, "run", by)
         return made
 
@@ -240,6 +274,11 @@ def _found(timer: Timer) -> Timer:
     if row is None:
         raise TimerNotFound()
     return row
+
+
+def _check_undeclared(row: Timer, declared: bool) -> None:
+    if row.declared and not declared:
+        raise TimerDeclared()
 
 
 def _check_revision(row: Timer, wanted: int | None) -> None:

@@ -34,18 +34,20 @@ def due(limit: int, ids: Collection[uuid.UUID] | None = None,
 
     The longest due first.
     """
-    found = _within(workspaces, _locked().filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk"))
-    return list((found if ids is None else found.filter(pk__in=ids))[:limit])
+    return list(_due(_locked(), ids, workspaces)[:limit])
 
 
-def due_ids(limit: int, workspaces: Collection[int] | None = None) -> list[uuid.UUID]:
+def due_ids(limit: int, ids: Collection[uuid.UUID] | None = None,
+            workspaces: Collection[int] | None = None) -> list[uuid.UUID]:
     """The same, neither locked nor read."""
-    found = _within(workspaces, Timer.objects.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk"))
-    return list(found.values_list("pk", flat=True)[:limit])
+    return list(_due(Timer.objects.all(), ids, workspaces).values_list("pk", flat=True)[:limit])
 
 
-def _within(workspaces: Collection[int] | None, found: QuerySet[Timer]) -> QuerySet[Timer]:
-    return found if workspaces is None else found.filter(workspace_id__in=workspaces)
+def _due(known: QuerySet[Timer], ids: Collection[uuid.UUID] | None,
+         workspaces: Collection[int] | None) -> QuerySet[Timer]:
+    found = known.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
+    found = found if workspaces is None else found.filter(workspace_id__in=workspaces)
+    return found if ids is None else found.filter(pk__in=ids)
 
 
 def pauses_over(limit: int) -> list[Timer]:
@@ -64,6 +66,11 @@ _ACTIVE = f"SELECT id::text FROM jobs_job WHERE id = ANY({array('uuid')}) AND en
 def active(job_ids: Collection[uuid.UUID]) -> set[str]:
     """Those of these jobs that have not ended."""
     return {r[0] for r in rows(_ACTIVE, [packed(job_ids)])} if job_ids else set()
+
+
+def one_at_a_time() -> None:
+    """Wait until nobody else syncs the timers of the settings: the rest of the transaction is alone with it."""
+    run("SELECT pg_advisory_xact_lock(hashtextextended('jobs.timers.declared', 0))")
 
 
 class New(NamedTuple):

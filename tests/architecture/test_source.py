@@ -65,6 +65,7 @@ BROAD = {
     "jobs/worker/": "loops of the worker outlive what goes wrong in one round",
     "jobs/services/duties.py": "one duty that breaks must not stop the others",
     "jobs/services/owners.py": "whatever a site's resolver raises, there is no credential",
+    "jobs/services/firing.py": "one timer that cannot be fired must not hold up the others",
     "jobs/services/triage.py": "one letter that cannot be answered must not hold up the others",
     "jobs/services/recovery.py": "one row that cannot be moved must not hold up its batch",
     "jobs/services/traffic.py": "counts that cannot be flushed are kept, and the thread goes on",

@@ -124,6 +124,18 @@ def promote(job_id: str) -> None:
     _until_fired(lambda: recovery.promote())
 
 
+def fire(type_: str) -> None:
+    """Fire the timer of this type, whose one moment has come; or find that somebody has."""
+    from jobs.models import Firing, Timer
+    from jobs.services import firing
+
+    timer = Timer.objects.get(type=type_)
+    firing.fire(1, [timer.pk])
+    made = Firing.objects.get(timer=timer)
+    assert made.outcome == "enqueued", (made.code, made.detail)
+    _say(id=str(made.job_id))
+
+
 def serve(port: str) -> None:
     """Serve the site."""
     from daphne.cli import CommandLineInterface
@@ -153,7 +165,7 @@ def _settled(name: str) -> None:
 
 ROLES: dict[str, Callable[..., None]] = {
     "enqueue": enqueue, "cancel": cancel, "steer": steer, "requeue": requeue, "bulk": bulk, "redact": redact,
-    "erase": erase, "recover": recover, "promote": promote, "serve": serve}
+    "erase": erase, "recover": recover, "promote": promote, "fire": fire, "serve": serve}
 
 
 if __name__ == "__main__":

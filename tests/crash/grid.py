@@ -106,6 +106,9 @@ CELLS: list[Cell] = [
     *_each("recovery.written", "recover", "quick",
            {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),
     *_each("promote.written", "promote", "quick", dict.fromkeys(FAULTS, "queued")),
+    # --- a timer fires; whoever comes next finds its moment undone, or done ---
+    *_each("timer.fired", "fire", "quick", {"kill": "none", "raise": "made", "drop": "none", "cut": "made"}),
+    *_each("timer.committed", "fire", "quick", dict.fromkeys(FAULTS, "made")),
 ]
 POINTS = list(dict.fromkeys(cell.point for cell in CELLS))
 # The short form: every place is killed, and every second one has one of the other faults, in turns.

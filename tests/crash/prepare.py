@@ -7,8 +7,10 @@ from typing import Any
 
 from django.contrib.auth.models import Group
 
+from jobs import clock
+from jobs.models import Timer
 from jobs.outcomes import Failed
-from jobs.services import assignments, cancellation, commands, intake, keys, settlement, tenancy
+from jobs.services import assignments, cancellation, commands, intake, keys, settlement, tenancy, timers
 from jobs.services.assignments import Claimer
 from jobs.services.settlement import Report
 
@@ -28,6 +30,14 @@ def job(actor: str, type_: str, input_: dict[str, Any], group: str) -> str:
         if actor in ("requeue", "bulk"):
             settlement.settle([Report(made, claimed.fence, Failed("planted", retryable=False))], by)
     return made
+
+
+def timer(type_: str, input_: dict[str, Any]) -> None:
+    """A timer whose one moment within a year has just come."""
+    anchor = clock.now().replace(microsecond=0)
+    draft = timers.Draft(type_, input_, every_s=366 * 86_400, anchor_at=anchor, catch_up="last")
+    timers.put(tenancy.tenant(tenancy.workspace(), None), type_, draft, by="user:crash")
+    Timer.objects.filter(name=type_).update(next_at=anchor)
 
 
 def empty_domain() -> None:

@@ -125,7 +125,7 @@ class Batch:
         try:
             self._prepare()
             # Workers and claims over HTTP have duties of their own: what is armed in a duty comes before them.
-            duties = [case for case in self.cases if case.cell.actor in ("recover", "promote")]
+            duties = [case for case in self.cases if case.cell.actor in ("recover", "promote", "fire")]
             self._let_it_happen(duties)
             rest = [case for case in self.cases if case not in duties]
             for n in range(0, len(rest), AT_ONCE):
@@ -171,7 +171,9 @@ class Batch:
 
         prepare.empty_domain()
         for case in self.cases:
-            if case.cell.actor not in ("enqueue", "api"):
+            if case.cell.actor == "fire":
+                prepare.timer(case.type, {"path": self.path})
+            elif case.cell.actor not in ("enqueue", "api"):
                 case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, case.group)
 
     def _let_it_happen(self, cases: Sequence[Case]) -> None:
@@ -205,6 +207,8 @@ class Batch:
                 case.actor, case.url = self._serve(name, armed)
             case "enqueue":
                 case.actor = self._act(name, "enqueue", case.type, case.key, self.path, armed=armed)
+            case "fire":
+                case.actor = self._act(name, "fire", case.type, armed=armed)
             case role:
                 case.actor = self._act(name, role, str(case.job), armed=armed)
 
@@ -249,7 +253,7 @@ class Batch:
     def _repeat(self) -> None:
         """Healthy processes: workers for everything, and every client says again what it is not sure of."""
         unsure = [case for case in self.cases if case.cell.actor in ("enqueue", "cancel", "steer", "requeue", "bulk",
-                                                                                  "redact", "erase")]
+                                                                                  "redact", "erase", "fire")]
         for case, actor in [(case, self._again(case)) for case in unsure]:
             actor.process.wait(PATIENCE_S)
             # What is requeued already has no open letter any more, and says so.
@@ -271,7 +275,7 @@ class Batch:
         """The same request by another process."""
         if case.cell.actor == "enqueue":
             return self._act(f"{case.n}-again", "enqueue", case.type, case.key, self.path)
-        return self._act(f"{case.n}-again", case.cell.actor, str(case.job))
+        return self._act(f"{case.n}-again", case.cell.actor, case.type if case.cell.actor == "fire" else str(case.job))
 
     def _done_by(self, case: Case, url: str) -> bool:
         self._call(case, url)

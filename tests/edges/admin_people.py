@@ -15,7 +15,7 @@ from tests.pages.people import person
 
 MODELS = ("job", "attempt", "artifact", "deadletter", "target", "command", "claimline", "worker", "leader", "workspace",
           "tenant", "limits", "key", "bulkoperation", "erasure", "owner", "delivery", "deliverytry", "callbackhost",
-          "callbacksecret", "throttle", "grant")
+          "callbacksecret", "throttle", "grant", "timer", "firing")
 # Each of them alone; the permissions that it has.
 PEOPLE: dict[str, tuple[str, ...]] = {
     "nobody": (), "viewer": ("view_job",), "reader": ("view_job", "view_payload"),
@@ -23,6 +23,7 @@ PEOPLE: dict[str, tuple[str, ...]] = {
     "requeuer": ("view_job", "requeue_job"), "discarder": ("view_job", "discard_job"),
     "archivist": ("view_job", "archive_tenant"), "eraser": ("view_job", "erase"),
     "limiter": ("manage_limits",), "keeper": ("manage_keys",), "vaulter": ("manage_owners",),
+    "clockmaker": ("manage_timers",),
 }
 
 

@@ -17,7 +17,7 @@ from tests.edges import documented
 ALL = tuple(p.value for p in keys.Permission)
 TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
           "owner", "erasure", "bulk_operation", "bulk_item", "tenant_window", "limits", "claim_request",
-          "throttle", "delivery", "delivery_try", "callback_secret")
+          "throttle", "timer", "firing", "delivery", "delivery_try", "callback_secret")
 
 
 # Who answers a dead letter, as a key of the workspace has to say (C28).

@@ -2,11 +2,11 @@
 
 `"METHOD pattern": Entry(permission, kind, body)`. The kind says whose things are tried as the name in the path: `job`
 (a waiting one), `letter` (failed, with an open dead letter), `done` (completed), `assignment` (a held one), `workspace`
-(its slug), `delivery`, `secret`, `bulk` (an operation that was begun), `subject` (a tenant, whose throttle it is),
-`any` (any word does, the thing is made by naming it); none for a route without a name. A body must be one that the
-route would follow. `also`: a permission that what is sent asks for beside. `whole`: a tenant's key is refused, whatever
-it may. `makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand in
-`PUBLIC`, with the reason.
+(its slug), `delivery`, `secret`, `bulk` (an operation that was begun), `timer`, `subject` (a tenant, whose throttle it
+is), `any` (any word does, the thing is made by naming it); none for a route without a name. A body must be one that
+the route would follow. `also`: a permission that what is sent asks for beside. `whole`: a tenant's key is refused,
+whatever it may. `makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand
+in `PUBLIC`, with the reason.
 """
 
 from __future__ import annotations
@@ -77,6 +77,17 @@ ROUTES: dict[str, Entry] = {
                                                      makes=True),
     "GET v1/throttles/<str:kind>/<text:name>": Entry("throttle", "subject", whole=True),
     "DELETE v1/throttles/<str:kind>/<text:name>": Entry("throttle", "subject", whole=True),
+    "GET v1/timers": Entry("timers"),
+    "POST v1/timers": Entry("timers", body={"name": "new", "type": "outside", "cron": "@daily"}, makes=True),
+    "POST v1/timers/preview": Entry("timers", body={"every_s": 60}, makes=True),
+    "PUT v1/timers/<str:name>": Entry("timers", "any", {"type": "outside", "cron": "@daily"}, makes=True),
+    "GET v1/timers/<str:name>": Entry("timers", "timer"),
+    "POST v1/timers/<str:name>/pause": Entry("timers", "timer", {"reason": "x"}),
+    "POST v1/timers/<str:name>/resume": Entry("timers", "timer", {}),
+    "POST v1/timers/<str:name>/run": Entry("timers", "timer", {}),
+    "GET v1/timers/<str:name>/upcoming": Entry("timers", "timer"),
+    "GET v1/timers/<str:name>/firings": Entry("timers", "timer"),
+    "DELETE v1/timers/<str:name>": Entry("timers", "timer"),
     "GET v1/events": Entry("read"),
     "POST v1/runtime/claim": Entry("claim", body={}),
     "POST v1/assignments/extend": Entry("claim", body=ITEMS),

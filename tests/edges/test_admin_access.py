@@ -30,7 +30,8 @@ from jobs.models import (
     Worker,
     Workspace,
 )
-from jobs.services import grants, keys, limits, owners, tenancy, throttles
+from jobs.services import grants, keys, limits, owners, tenancy, throttles, timers
+from jobs.services.timers import Draft
 from jobs.states import State
 from tests import database as db
 from tests.edges.admin_people import MODELS, PEOPLE, act, confirm, quick, somebody, told, url  # noqa: F401
@@ -39,13 +40,14 @@ from tests.pages.people import person
 
 EVERYBODY = ("stranger", "outsider", *PEOPLE, "root")
 ROOT = {"view_job", "view_payload", "cancel_job", "pause_job", "requeue_job", "discard_job", "manage_limits",
-        "manage_keys", "manage_owners", "archive_tenant", "erase"}
+        "manage_keys", "manage_owners", "manage_timers", "archive_tenant", "erase"}
 # Model, action, permission, whether it needs an open dead letter, what the job is in.
 ACTIONS = [("job", "cancel", "cancel_job"), ("job", "pause", "pause_job"), ("job", "resume", "pause_job"),
            ("deadletter", "requeue", "requeue_job"), ("deadletter", "discard", "discard_job"),
            ("key", "revoke", "manage_keys"), ("owner", "rotate", "manage_owners"), ("owner", "revoke", "manage_owners"),
            ("throttle", "pause", "manage_limits"), ("throttle", "remove", "manage_limits"),
-           ("grant", "take", "manage_keys")]
+           ("grant", "take", "manage_keys"), ("timer", "pause", "manage_timers"), ("timer", "run", "manage_timers"),
+           ("timer", "remove", "manage_timers")]
 # What they do is tested in test_erasure.
 ERASING = [("job", "redact", "erase"), ("tenant", "archive", "archive_tenant"), ("tenant", "restore", "archive_tenant"),
            ("tenant", "redact", "erase"), ("tenant", "delete", "erase")]
@@ -68,13 +70,14 @@ def rows(driver):
     limits.set_limits(workspace, tenant_concurrency=3)
     key, _ = keys.make(workspace, "some caller", ["read"])
     throttle = throttles.cap("queue", "chat", 3, by="test")
+    timer = timers.put(tenancy.tenant(workspace, None), "nightly", Draft("noop", cron="@daily"), by="test")
     owner = owners.put(tenancy.tenant(workspace, None), "vault/jobs/7", by="test")
     return {
         "job": failed.id, "attempt": Attempt.objects.get(job_id=failed.id).pk, "artifact": done.id,
         "deadletter": DeadLetter.objects.get().pk, "target": Target.objects.first().pk, "workspace": workspace.pk,
         "claimline": ClaimLine.objects.first().pk, "tenant": Tenant.objects.first().pk,
         "limits": Limits.objects.get().pk, "key": key.pk, "owner": owner.pk,
-        "throttle": throttle.pk,
+        "throttle": throttle.pk, "timer": timer.pk, "firing": timers.run_now(timer, by="test").pk,
         "grant": grants.give(workspace, "member", by="test", key=key).pk}
 
 
@@ -99,7 +102,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
     """6.2: a viewer who posts an action is refused; nobody adds, changes or deletes, superusers neither."""
     client, may = somebody(name), rights(name)
     manages = {"limits": "manage_limits", "throttle": "manage_limits", "key": "manage_keys", "grant": "manage_keys",
-               "owner": "manage_owners"}
+               "owner": "manage_owners", "timer": "manage_timers"}
     before = {job: db.row_hash(job) for job in (rows["job"], rows["artifact"])}
     for model in MODELS:
         sees = "view_job" in may or manages.get(model) in may
@@ -112,7 +115,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
         page = url(model, rows[model], "change")
         assert client.get(page).status_code == shown, model
         refused = 403 if staff(name) else 302
-        if not (model in ("limits", "throttle") and "manage_limits" in may):
+        if not (model in ("limits", "throttle", "timer") and manages[model] in may):
             assert client.post(page, {"state": "completed", "name": "x"}).status_code == refused, model
         assert client.post(url(model, rows[model], "delete"), {"post": "yes"}).status_code == refused, model
         assert act(client, model, "delete_selected", rows[model]).status_code == refused, model
@@ -127,7 +130,7 @@ def test_everybody_sees_and_does_what_their_permissions_say_and_nothing_else(row
 def _actions(client, name, may, rows):
     """Previews for whoever may; each of the steps is refused to everybody else, and changes nothing."""
     for model, action, permission in (*ACTIONS, *ERASING):
-        allowed = permission in may and ("view_job" in may or model in ("key", "owner", "throttle", "grant"))
+        allowed = permission in may and ("view_job" in may or model in ("key", "owner", "throttle", "grant", "timer"))
         preview = act(client, model, action, rows[model])
         asked = client.get(url(model, "answer", action), {"id": rows[model]})
         expected = (200 if allowed else 403) if staff(name) else 302
@@ -148,13 +151,13 @@ def test_whoever_holds_the_permission_does_it_and_is_named(rows, driver, model, 
     client.force_login(person("doer", permission, "view_job"))
     answer = confirm(client, model, action, row, reason="as agreed")
     word = {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "requeue": "requeued",
-            "discard": "discarded", "revoke": "revoked", "rotate": "rotated", "remove": "removed",
+            "discard": "discarded", "revoke": "revoked", "rotate": "rotated", "remove": "removed", "run": "fired",
             "take": "taken away"}[action]
     assert told(answer) == [f"1 {word}."]
     entry = LogEntry.objects.get()
     assert (entry.object_id, entry.change_message, entry.user.username) == (
         str(row), f"{word.capitalize()}: as agreed", "doer")
-    if model not in ("key", "owner", "throttle", "grant"):
+    if model not in ("key", "owner", "throttle", "grant", "timer"):
         job = waiting if model == "job" else rows["job"]
         receipt = Receipt.objects.filter(job_id=job).order_by("-number").first()
         assert receipt.kind == f"job.{word}"

@@ -64,8 +64,16 @@ def _things(caller: Caller, slug: str) -> dict[str, str]:
     assert caller.post(f"/jobs/{told}/controls", {"action": "cancel"}).status_code == 200
     [delivery] = caller.get(f"/jobs/{told}/deliveries").json()["deliveries"]
     begun = caller.post("/bulk", {"verb": "cancel", "reason": "x"})
+    made["timer"] = _timer(caller, slug)
     return {**made, "delivery": delivery["id"], "secret": str(caller.post("/callback-secrets").json()["id"]),
             "bulk": begun.json()["id"]}
+
+
+def _timer(caller: Caller, slug: str) -> str:
+    name = f"{slug}-{caller.key.tenant.subject}"
+    made = caller.send("PUT", f"/timers/{name}", {"type": "outside", "cron": "@daily"})
+    assert made.status_code in (200, 201), made.content
+    return name
 
 
 def _letter(caller: Caller) -> str:
@@ -181,6 +189,8 @@ def test_everybody_may_what_the_tables_say_and_nothing_else(world, actors):
             if entry.kind == "letter":
                 # It has been answered by the one before.
                 own["letter"] = _letter(mine)
+            if entry.kind == "timer":
+                _timer(mine, "default")
             name = own.get("held" if (who, entry.kind) == ("runner", "assignment") else entry.kind, "")
             answer = actor.send(route.partition(" ")[0], path_of(route, name), entry.body, **actor.headers)
             where = (who, route, getattr(answer, "content", b"")[:200])

@@ -301,6 +301,8 @@ OURS = {
                  "duration_scope", "credential", "progress"},
     "jobs_delivery": {"event", "job_state", "reason", "state", "code"},
     "jobs_delivery_try": {"code"},
+    # A firing that has made a job was not refused: its detail is ours.
+    "jobs_firing": {"outcome", "code", "detail", "by"},
     "jobs_attempt": {"outcome", "reason_code"},
     "jobs_command": {"kind", "by"},
     "jobs_receipt": {"kind", "body"},
