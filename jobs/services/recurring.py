@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from jobs import clock, codecs, schedules
@@ -95,7 +96,12 @@ def _anchor(draft: Draft, now: datetime, old: Timer | None) -> datetime:
 
 def schedule_of(timer: Timer) -> schedules.Schedule:
     """When it fires. Raises Invalid where this machine does not know its zone."""
-    return schedules.parse(cron=timer.cron, every_s=timer.every_s, zone=timer.zone, anchor=timer.anchor_at)
+    return _read(timer.cron, timer.every_s, timer.zone, timer.anchor_at)
+
+
+# To check an expression costs more than to find its next moment.
+_read = lru_cache(maxsize=4_096)(lambda cron, every_s, zone, anchor: schedules.parse(
+    cron=cron, every_s=every_s, zone=zone, anchor=anchor))
 
 
 def request(timer: Timer, slug: str, subject: str | None, moment: datetime, key: str | None = None) -> Request:
