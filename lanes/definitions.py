@@ -1,7 +1,7 @@
 """`lane-watchdog@1`: one round of the watchdog as a job, which a timer enqueues (A49, D13).
 
-The site's setting `LANES` says whether it takes new jobs, how many lanes a round looks at and how long it may take. A
-project of its own names this module in `JOBS["DEFINITIONS"]` and the timer in `JOBS["TIMERS"]`.
+The site's setting `LANES` says how many lanes a round looks at and how long it may take. A project of its own names
+this module in `JOBS["DEFINITIONS"]`, and the timer in `JOBS["TIMERS"]`; without that nobody looks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ ScanLimit = Annotated[int, Field(ge=1, le=standstill.MOST)]
 
 
 def definition(said: Mapping[str, Any]) -> Definition:
-    """The job under the setting `LANES`: `WATCHDOG`, `WATCHDOG_SCAN_LIMIT` (1 to 2000), `WATCHDOG_TIMEOUT_S` (10 and
-    more). Raises ImproperlyConfigured for a limit that cannot be.
+    """The job under the setting `LANES`: `WATCHDOG_SCAN_LIMIT` (1 to 2000), `WATCHDOG_TIMEOUT_S` (10 and more).
+
+    Raises ImproperlyConfigured for a limit that cannot be.
     """
     most = said.get("WATCHDOG_SCAN_LIMIT", standstill.SCAN_LIMIT)
     if type(most) is not int or not 1 <= most <= standstill.MOST:
@@ -40,7 +41,7 @@ def definition(said: Mapping[str, Any]) -> Definition:
     # Never again by itself: the next round is due in a minute, and asks for what this one has not asked for.
     declared = job(
         TYPE, label="Lane watchdog", isolated=False, retry=None, dead_letter=False, retention=KEPT_S,
-        origins={"scheduler"}, enabled=bool(said.get("WATCHDOG", True)),
+        origins={"scheduler"},
         timeout_s=max(LEAST_TIMEOUT_S, float(said.get("WATCHDOG_TIMEOUT_S", 60.0))))(look)
     made: Definition = declared.definition
     return made

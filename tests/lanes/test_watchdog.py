@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 import uuid
 from typing import Any
@@ -17,7 +20,7 @@ from jobs.conf import registry
 from jobs.errors import Invalid, Refused
 from jobs.models import Job, Timer
 from jobs.outcomes import Completed
-from jobs.services import firing, intake, tenancy, timers
+from jobs.services import declared, firing, intake, tenancy, timers
 from jobs.services.draft import Options, Request
 from jobs.services.timers import Draft
 from jobs.worker.context import Run
@@ -33,6 +36,7 @@ from tests.driver import Driver
 from tests.lanes import making
 from tests.making import statements
 from tests.store import noise
+from tests.worker.processes import REPOSITORY
 
 NO_WORK, SUPERSEDED, STALLED = (
     "no_active_objective_work", "phase_supersession_has_active_stale_job", "active_objective_work_stalled")
@@ -286,12 +290,40 @@ def test_a_round_looks_at_so_many_and_no_more(driver: Driver, monkeypatch: pytes
     assert [standstill.clamped(n) for n in (-1, 200, 2_000, 2_001)] == [1, 200, 2_000, 2_000]
 
 
-@pytest.mark.parametrize(("said", "timeout_s", "enabled"), [
-    ({}, 60, True), ({"WATCHDOG_TIMEOUT_S": 1.0}, 10, True), ({"WATCHDOG": False}, 60, False)])
-def test_the_settings_say_whether_and_for_how_long(said: dict[str, Any], timeout_s: float, enabled: bool) -> None:
-    """A49: a timeout of 60 s, never below 10; switched off it takes no new jobs."""
+@pytest.mark.parametrize(("said", "timeout_s"), [({}, 60), ({"WATCHDOG_TIMEOUT_S": 1.0}, 10)])
+def test_a_round_may_take_so_long_and_is_never_tried_again(said: dict[str, Any], timeout_s: float) -> None:
+    """A49: a timeout of 60 s, never below 10; the next round is due in a minute anyway."""
     made = definitions.definition(said)
-    assert (made.name, made.timeout_s, made.enabled, made.retry) == ("lane-watchdog@1", timeout_s, enabled, None)
+    assert (made.name, made.timeout_s, made.retry, made.dead_letter) == ("lane-watchdog@1", timeout_s, None, False)
+
+
+@pytest.mark.parametrize(("env", "crons"), [
+    ({"LANES_WATCHDOG": "on"}, {"lane-watchdog": "* * * * *"}), ({"LANES_WATCHDOG": "off"}, {}),
+    ({"LANES_WATCHDOG": "on", "LANES_WATCHDOG_CRON": "*/5 * * * *", "FACTORY_WATCHDOG_CRON": "* * * * *"},
+     {"lane-watchdog": "*/5 * * * *", "factory-watchdog": "* * * * *"}),
+    ({"LANES_WATCHDOG": "off", "FACTORY_WATCHDOG_CRON": "* * * * *", "FACTORY_WATCHDOG": "off"}, {})], ids=str)
+def test_the_site_s_timers_run_its_watchdogs(env: dict[str, str], crons: dict[str, str]) -> None:
+    """A49, D13, E9: each minute, one round at a time, and each can be switched off."""
+    code = "from jobsite import settings; import json; print(json.dumps(settings.JOBS['TIMERS']))"
+    said = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, cwd=REPOSITORY, check=True,
+                          capture_output=True, text=True).stdout
+    told = json.loads(said)
+    assert {name: one["cron"] for name, one in told.items()} == crons
+    assert {one["overlap"] for one in told.values()} <= {"skip"}
+
+
+def test_the_declared_timer_fires_a_round(driver: Driver, settings: Any) -> None:
+    """A49, D13: from the settings to the reconcile job, as any process with loops does it."""
+    settings.JOBS = {**settings.JOBS, "TIMERS": {"lane-watchdog": {
+        "type": "lane-watchdog", "cron": "* * * * *", "overlap": "skip"}}}
+    declared.sync()
+    lane()
+    pass_time(60)
+    firing.Timers().tick()
+    job = driver.claim_one()
+    definition = registry().find(job.type, job.version)
+    driver.settle(job, run_sync(definition, job, Run(job, definition, "test"), "test"))
+    assert [(one.type, one.origin) for one in asked()] == [("outside", "scheduler")]
 
 
 @pytest.mark.parametrize("most", [0, 2_001, True, "200"])
