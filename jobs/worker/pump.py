@@ -11,10 +11,23 @@ import socket
 from collections.abc import Sequence
 
 from jobs.conf import conf
+from jobs.errors import NotFound
+from jobs.models import Workspace
+from jobs.registry import nearest
 from jobs.routing import SYSTEM
 from jobs.services import tenancy
 from jobs.worker.connection import own_connection
 from jobs.worker.plan import Plan
+
+KNOWN = 1_000
+
+
+def _place(slug: str) -> int:
+    try:
+        return int(tenancy.workspace(slug).pk)
+    except NotFound as error:
+        known = Workspace.objects.order_by("pk").values_list("slug", flat=True)[:KNOWN]
+        raise NotFound(f"{error.message.rstrip('.')}{nearest(slug, known)}") from None
 
 
 def plan(slots: int, workspaces: Sequence[str] = (), *, listen: bool = True) -> Plan:
@@ -25,6 +38,6 @@ def plan(slots: int, workspaces: Sequence[str] = (), *, listen: bool = True) -> 
     """
     # A pool would say for ten seconds nothing of a database that is not there.
     with own_connection():
-        mine = sorted({tenancy.workspace(slug).pk for slug in workspaces} | {tenancy.workspace().pk})
+        mine = sorted({_place(slug) for slug in workspaces} | {tenancy.workspace().pk})
     return Plan(name=f"pump {socket.gethostname()}:{os.getpid()}", slots=slots, groups=[SYSTEM],
                 queues=list(conf().QUEUES), listen=listen, house=True, workspaces=tuple(mine) if workspaces else None)

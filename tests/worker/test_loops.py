@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 import uuid
@@ -10,11 +11,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from jobs import clock
 from jobs.models import Attempt, Delivery, Firing, Job, Leader, Receipt, Worker
 from jobs.services import cancellation, intake, tenancy, timers
 from jobs.services.intake import Request
+from jobs.services.overview import overview
 from jobs.services.timers import Draft
 from jobs.store.claim import Claimer, claim
 from jobs.store.sql import durable
@@ -154,7 +157,8 @@ def test_a_pump_runs_every_duty_and_vouches_for_the_house_s_jobs_alone(pumps, jo
     assert row.name.startswith("pump ")
     assert (row.worker_groups, {name.partition("@")[0] for name in row.types}) == (
         ["system"], {"callback-delivery", "job-ended"})
-    assert jobs.state(job_id) == "queued"
+    # On pages it is no worker that would run what waits.
+    assert (jobs.state(job_id), overview().workers) == ("queued", 0)
     assert pump.stop() == 0
     assert pump.of("pump.stopped")
     assert pump.log == ""
@@ -215,9 +219,11 @@ def test_a_pump_refuses_what_it_does_not_know(database):
     wrong = Pump("--groups", "default")
     assert wrong.wait() == 2
     assert "unrecognized arguments: --groups default" in wrong.log
-    nowhere = Pump("--workspace", "nowhere")
-    assert nowhere.wait() == 2
-    assert "--workspace: There is no workspace 'nowhere'" in nowhere.log
+    for said, words in ((("--workspace", "defualt"), "no workspace 'defualt'; did you mean 'default'?"),
+                        (("--slots", "0"), "--slots must be from 1 to")):
+        with pytest.raises(CommandError, match=re.escape(words)) as refused:
+            call_command("runpump", *said)
+        assert refused.value.returncode == 2
     lost = Pump(DATABASE_URL="postgres://nobody@127.0.0.1:9/nothing")
     assert lost.wait() == 1
     assert "The database cannot be used" in lost.log
