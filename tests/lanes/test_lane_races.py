@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("database")
 
 def at_once(*verbs: Callable[[], Any]) -> Counter[str]:
     """Run them in a thread each, begun together; `done`, or the code of the refusal. Anything else is raised."""
-    return Counter(together([lambda verb=verb: _code(verb) for verb in verbs]))  # type: ignore[misc]
+    return Counter(together([partial(_code, verb) for verb in verbs]))
 
 
 def _code(verb: Callable[[], Any]) -> str:
@@ -37,8 +38,8 @@ def _code(verb: Callable[[], Any]) -> str:
 def test_two_who_read_the_same_version_change_it_once() -> None:
     """D9: eight conductors with one version: one is done, seven are told."""
     lane, who = making.lane(), conductor()
-    told = at_once(*[lambda: lanes.set_state(lane.pk, "in_progress", by=who, version=1)] * 4,
-                   *[lambda: lanes.set_state(lane.pk, "cancelled", by=who, version=1)] * 4)
+    told = at_once(*[partial(lanes.set_state, lane.pk, "in_progress", by=who, version=1)] * 4,
+                   *[partial(lanes.set_state, lane.pk, "cancelled", by=who, version=1)] * 4)
     assert told == {"done": 1, "lane_version_changed": 7}
     assert Lane.objects.get(pk=lane.pk).version == 2
     assert LaneReceipt.objects.filter(lane=lane).count() == 2
@@ -49,12 +50,12 @@ def test_without_a_version_they_stand_in_line_and_each_is_judged_by_what_it_find
     who = conductor()
     for round_ in range(5):
         lane = making.placed(f"lane-{round_}", Standing("in_progress", "submitted"))
-        told = at_once(lambda: lanes.set_state(lane.pk, "done", by=who),
-                       lambda: lanes.set_state(lane.pk, "failed", by=who),
-                       lambda: lanes.review(lane.pk, "approve", by=who),
-                       lambda: lanes.review(lane.pk, "request_changes", by=who),
-                       lambda: lanes.merge(lane.pk, "merged", commit=COMMIT, by=who),
-                       lambda: lanes.merge(lane.pk, "abandoned", by=who))
+        told = at_once(partial(lanes.set_state, lane.pk, "done", by=who),
+                       partial(lanes.set_state, lane.pk, "failed", by=who),
+                       partial(lanes.review, lane.pk, "approve", by=who),
+                       partial(lanes.review, lane.pk, "request_changes", by=who),
+                       partial(lanes.merge, lane.pk, "merged", commit=COMMIT, by=who),
+                       partial(lanes.merge, lane.pk, "abandoned", by=who))
         row = Lane.objects.get(pk=lane.pk)
         assert row.version == 1 + told["done"]
         numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))
@@ -66,9 +67,9 @@ def test_one_name_and_one_branch_are_one_lanes_under_any_number_of_creates() -> 
     """D7, D8."""
     home, who = making.quorum(), conductor()
     assignee = making.user("assignee", "assignee").name
-    same = [lambda n=n: lanes.create(home.pk, draft("same", branch=f"b{n}", assignee=assignee), by=who)  # type: ignore[misc]
+    same = [partial(lanes.create, home.pk, draft("same", branch=f"b{n}", assignee=assignee), by=who)
             for n in range(3)]
-    branch = [lambda n=n: lanes.create(home.pk, draft(f"n{n}", branch="one", assignee=assignee), by=who)  # type: ignore[misc]
+    branch = [partial(lanes.create, home.pk, draft(f"n{n}", branch="one", assignee=assignee), by=who)
               for n in range(3)]
     assert at_once(*same, *branch) == {"done": 2, "lane_exists": 2, "branch_taken": 2}
 
@@ -78,7 +79,7 @@ def test_no_two_dependencies_close_a_circle_together() -> None:
     who = conductor()
     for round_ in range(4):
         a, b = (making.placed(f"{name}{round_}", Standing()) for name in "ab")
-        told = at_once(lambda: lanes.depend(a.pk, [b.name], by=who), lambda: lanes.depend(b.pk, [a.name], by=who))
+        told = at_once(partial(lanes.depend, a.pk, [b.name], by=who), partial(lanes.depend, b.pk, [a.name], by=who))
         assert told == {"done": 1, "dependency_cycle": 1}
     assert Dependency.objects.count() == 4
 
@@ -87,8 +88,8 @@ def test_no_lane_comes_into_a_quorum_after_it_was_closed() -> None:
     """D7: whoever adds one shares the quorum, whoever closes it has it alone."""
     home, who = making.quorum(), conductor()
     draft_of = [draft(f"n{n}", assignee=making.user("assignee", "assignee").name) for n in range(5)]
-    at_once(lambda: quorums.close(home.pk, by=who),
-            *(lambda one=one: lanes.create(home.pk, one, by=who) for one in draft_of))  # type: ignore[misc]
+    at_once(partial(quorums.close, home.pk, by=who),
+            *(partial(lanes.create, home.pk, one, by=who) for one in draft_of))
     home.refresh_from_db()
     assert home.closed_at is not None
     assert all(lane.created_at <= home.closed_at for lane in Lane.objects.all())
@@ -102,8 +103,8 @@ def test_a_job_goes_into_one_lane_and_into_none_that_has_ended(driver: Any) -> N
     for round_ in range(4):
         one, other = making.placed(f"one{round_}", Standing()), making.placed(f"other{round_}", Standing())
         job = driver.enqueue()
-        at_once(lambda: lane_jobs.attach(one.pk, job, by=who), lambda: lane_jobs.attach(other.pk, job, by=who),
-                lambda: lane_jobs.attach(one.pk, job, by=who), lambda: lanes.set_state(one.pk, "cancelled", by=who))
+        at_once(partial(lane_jobs.attach, one.pk, job, by=who), partial(lane_jobs.attach, other.pk, job, by=who),
+                partial(lane_jobs.attach, one.pk, job, by=who), partial(lanes.set_state, one.pk, "cancelled", by=who))
         (mine,) = LaneJob.objects.filter(pk=job)
         assert LaneReceipt.objects.filter(kind="job", after=job).values_list("lane_id", flat=True).get() == mine.lane_id
         told = list(LaneReceipt.objects.filter(lane=one).order_by("number").values_list("kind", flat=True))
@@ -114,8 +115,8 @@ def test_enqueues_into_a_lane_and_its_moves_do_not_deadlock(driver: Any) -> None
     """DESIGN 4: a lane comes before jobs, in every transaction, so that who holds a target never waits for a lane."""
     lane, who = making.lane(), conductor()
     for verb in range(6):
-        told = at_once(*[lambda n=n: lane_jobs.enqueue(lane.pk, Request("echo", {}, _target(n % 2)), by=who)  # type: ignore[misc]
-                         for n in range(6)], lambda verb=verb: _both(lane, who, verb))  # type: ignore[misc]
+        told = at_once(*[partial(lane_jobs.enqueue, lane.pk, Request("echo", {}, _target(n % 2)), by=who)
+                         for n in range(6)], partial(_both, lane, who, verb))
         assert told["done"] == 7
     assert LaneJob.objects.filter(lane=lane).count() == 42
     numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))
