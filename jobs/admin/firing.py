@@ -48,8 +48,7 @@ class TimerFilter(admin.SimpleListFilter):
 class FiringAdmin(JobsAdmin):
     """What became of the moments of timers, also of those that are gone."""
 
-    list_display = ("pk", "shown_timer", "moment", "shown_outcome", "code", "missed", "shown_job", "made_at",
-                    "manual")
+    list_display = ("pk", "shown_timer", "moment", "shown_outcome", "code", "shown_job", "made_at")
     list_filter = (OutcomeFilter, TimerFilter, TenantFilter)
     fields = ("shown_timer", "moment", "made_at", "shown_outcome", "missed", "code", "detail", "shown_job", "manual",
               "by")

@@ -20,7 +20,7 @@ from jobs.admin.timer_form import EDITABLE, BlindForm, NewTimerForm, TimerForm
 from jobs.errors import JobsError
 from jobs.models import Firing, Timer
 from jobs.models.permissions import Permission
-from jobs.services import timers, timetable
+from jobs.services import grants, timers, timetable
 
 _STATES = {timetable.ACTIVE: "completed", timetable.PAUSED: "paused", timetable.ARCHIVED: "cancelled"}
 MANAGE = Permission.MANAGE_TIMERS
@@ -144,6 +144,8 @@ class TimerAdmin(AnsweringAdmin):
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """By the name, as it is."""
+        if not search_term:
+            return queryset, False
         return (queryset.filter(name=search_term) if search_term.isprintable() else queryset.none()), False
 
     # --- the form ---------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class TimerAdmin(AnsweringAdmin):
         said = [
             (None, {"fields": (*where, "type", "version", *payload, "said_options")}),
             ("When", {"fields": ("cron", "zone", "every_s", "anchor_at", "moment_field")}),
-            ("If not", {"fields": ("catch_up", "catch_up_most", "overlap", *(() if obj is None else ("revision",)))})]
+            ("If it cannot be in time", {"fields": ("catch_up", "catch_up_most", "overlap", *(() if obj is None else ("revision",)))})]
         return said if obj is None else [*said, *_STANDS]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -195,6 +197,7 @@ class TimerAdmin(AnsweringAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Through the service."""
         said, by = form.cleaned_data, f"user:{request.user.get_username()}"
+        grants.check_user_enqueues(obj.workspace if change else said["workspace"], request.user.pk)
         if change:
             row = timers.put(obj.tenant, obj.name, said["draft"], by=by, revision=said["revision"])
         else:
@@ -238,8 +241,8 @@ class TimerAdmin(AnsweringAdmin):
         """What became of its latest moment."""
         if row.last_outcome is None:
             return showing.NOTHING
-        return format_html("{} {:%Y-%m-%d %H:%M:%S} UTC {}", showing.badge(row.last_outcome, BADGES[row.last_outcome]),
-                           row.last_moment, row.last_code or "")
+        return format_html("{} {} {}", showing.badge(row.last_outcome, BADGES[row.last_outcome]),
+                           f"{row.last_moment:%Y-%m-%d %H:%M:%S} UTC", row.last_code or "")
 
     @admin.display(description="firings")
     def shown_history(self, row: Timer) -> Any:

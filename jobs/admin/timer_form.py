@@ -22,8 +22,8 @@ from jobs.services.recurring import Draft
 EDITABLE = 32 * 1024
 
 
-def _texts(rows: int, means: str) -> Any:
-    return forms.CharField(required=False, help_text=means, strip=True, widget=forms.Textarea(
+def _texts(label: str, rows: int, means: str) -> Any:
+    return forms.CharField(required=False, label=label.capitalize(), help_text=means, strip=True, widget=forms.Textarea(
         attrs={"rows": rows, "cols": 80, "class": "vLargeTextField", "spellcheck": "false"}))
 
 
@@ -31,8 +31,8 @@ class TimerForm(forms.ModelForm):
     """All that a timer says, judged by the service."""
 
     version = forms.IntegerField(required=False, min_value=1, help_text="Empty: the current one at each moment.")
-    said_input = _texts(8, "As JSON.")
-    said_options = _texts(2, 'What an enqueue takes beside, as JSON: {"queue": "chat", "priority": 5}.')
+    said_input = _texts("input", 8, "As JSON.")
+    said_options = _texts("options", 4, 'What an enqueue takes beside, as JSON: {"queue": "chat", "priority": 5}.')
     cron = forms.CharField(required=False, max_length=200, help_text=(
         'Five fields, minute, hour, day, month, day of the week: "0 3 * * *"; or a name as @hourly, @daily, @weekly.'))
     every_s = forms.IntegerField(required=False, label="Every so many seconds", help_text="Instead of cron.")

@@ -57,7 +57,7 @@ _UNTIMELY = "invalid_schedule invalid_cron timer_never_fires invalid_every_s unk
 _REFUSED = {
     400: f"invalid_timer_name {_UNTIMELY} invalid_moment_field unknown_catch_up invalid_catch_up_most unknown_overlap"
          " invalid_options invalid_input unknown_queue invalid_retry_policy",
-    403: "tenant_archived definition_disabled origin_forbidden callbacks_disabled",
+    403: "tenant_archived definition_disabled origin_forbidden callbacks_disabled grant_required",
     409: "timer_declared timer_exists too_many_timers tenant_deleting", 422: "unknown_job_type unregistered_version"}
 _EXAMPLE = {"type": "noop", "cron": "0 3 * * *", "zone": "Europe/Berlin", "catch_up": "last"}
 
@@ -153,12 +153,14 @@ class Run(View):
     permissions = {"POST": Permission.TIMERS}
 
     @told({202: ref("Firing")}, body=_RUN, bodiless=True, headers=("Idempotency-Key",), refuses={
-        **_NONE, 400: "invalid_idempotency_key invalid_input", 403: "tenant_archived definition_disabled",
-        409: "timer_job_active tenant_deleting", 422: "unknown_job_type unregistered_version", 429: "queue_saturated"})
+        **_NONE, 400: "invalid_idempotency_key invalid_input", 409: "timer_job_active tenant_deleting",
+        403: "tenant_archived definition_disabled origin_forbidden grant_required",
+        422: "unknown_job_type unregistered_version", 429: "queue_saturated"})
     def post(self, request: Request, name: str) -> Response:
         """Make its job now, paused or not; its moments stay as they are. The same key again is the same firing."""
         body = without_subject(request, parsing.body(request, (*_RUN, "tenant_subject"), optional=True))
         key = fields.idempotency_key(request, body)
+        caller(request).check_enqueues()
         return answer(firing(timers.run_now(_found(request, name), by=caller(request).by, key=key,
                                             reason=fields.text(body, "reason", default=""))), 202)
 
@@ -218,6 +220,8 @@ def _found(request: Request, name: str) -> Timer:
 def _put(request: Request, name: str, body: dict[str, Any], *, create: bool = False,
          revision: int | None = None) -> Timer:
     who = caller(request)
+    # Whoever puts a timer enqueues, again and again.
+    who.check_enqueues()
     with parsing.beneath("input"):
         return timers.put_for(who.place, who.subject(named_tenant(request)), name, _draft(body), by=who.by,
                               revision=revision, create=create)

@@ -19,7 +19,7 @@ from jobs.pages.access import Page, operator
 from jobs.pages.narrowing import number
 from jobs.pages.payload import SHOWN, pretty
 from jobs.selectors import TooSlow
-from jobs.services import timers, timetable
+from jobs.services import grants, timers, timetable
 from jobs.services.cancellation import check_reason
 from jobs.services.timers import TimerNotFound
 from jobs.services.timetable import STATES, Filter, Line
@@ -113,6 +113,8 @@ class Answer(Page):
         reason = said.get("reason", "").strip()
         try:
             check_reason(reason)
+            if self.verb == "run":
+                grants.check_user_enqueues(timer.workspace, request.user.pk)
             messages.success(request, _answered(self.verb, timer, operator(request), reason, said))
         except JobsError as error:
             messages.warning(request, f"{error.field}: {error.message}" if error.field else error.message)

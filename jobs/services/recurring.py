@@ -15,11 +15,12 @@ from typing import Any
 
 from jobs import clock, codecs, schedules
 from jobs.conf import conf
-from jobs.errors import Invalid
+from jobs.errors import Invalid, Refused
 from jobs.models import Tenant, Timer, Workspace
 from jobs.models.timer import CATCH_UPS, OVERLAPS
 from jobs.registry import SITE, nearest
 from jobs.retry import RetryPolicy
+from jobs.routing import SYSTEM
 from jobs.services import words
 from jobs.services.draft import Options, Request, as_sent, row_of
 from jobs.services.intake import TIMER
@@ -81,8 +82,11 @@ def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: 
         "every_s": draft.every_s, "anchor_at": anchor, "zone": draft.zone, "catch_up": draft.catch_up,
         "catch_up_most": _most(draft), "overlap": draft.overlap}
     timer = Timer(workspace=workspace, tenant=tenant, name=name, **said)
-    row_of(request(timer, workspace.slug, tenant.subject, schedule.next(now) or now),
-           place or words.place(workspace.slug, tenant.subject), TIMER, b"")
+    row = row_of(request(timer, workspace.slug, tenant.subject, schedule.next(now) or now),
+                 place or words.place(workspace.slug, tenant.subject), TIMER, b"")
+    if row["worker_group"] == SYSTEM:
+        # A timer of the house's own job would end what has not ended, and send what is another's (B34, E11).
+        raise Refused(f"{draft.type} is the house's own.", code="origin_forbidden", field="type")
     return said
 
 

@@ -83,6 +83,11 @@ class Lines(NamedTuple):
     lines: list[Line]
     more: UUID | None
 
+    @property
+    def many(self) -> int:
+        """How many these are."""
+        return len(self.lines)
+
 
 class Upcoming(NamedTuple):
     """A moment, in UTC and as clocks of the timer's zone show it."""
@@ -104,6 +109,11 @@ class History(NamedTuple):
 
     lines: list[Fired]
     more: int | None
+
+    @property
+    def many(self) -> int:
+        """How many these are."""
+        return len(self.lines)
 
 
 class Trouble(NamedTuple):

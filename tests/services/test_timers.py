@@ -84,7 +84,7 @@ def test_an_interval_may_name_its_anchor(tenant: Tenant) -> None:
 def test_who_has_read_an_older_revision_changes_nothing(tenant: Tenant) -> None:
     """House rule: the ETag of every change."""
     read = put(tenant)
-    put(tenant, revision=1)
+    put(tenant, Draft("noop", cron="0 * * * *"), revision=1)
     for late in (lambda: put(tenant, revision=1), lambda: timers.pause(read, by=BY, reason="x", revision=1),
                  lambda: timers.resume(read, by=BY, revision=1), lambda: timers.remove(read, by=BY, revision=1)):
         assert isinstance(refusal(late), RevisionMismatch)
