@@ -14,6 +14,12 @@ from typing import Final, Literal
 Cause = Literal["no_active_objective_work", "phase_supersession_has_active_stale_job",
                 "active_objective_work_stalled"]
 
+# For people.
+WORDS: Final[dict[Cause, str]] = {
+    "no_active_objective_work": "none of its jobs is active",
+    "phase_supersession_has_active_stale_job": "a job from before its latest change is active, and silent",
+    "active_objective_work_stalled": "its active jobs are silent",
+}
 # How many are looked at in a round, and the most that may be asked for.
 SCAN_LIMIT: Final = 200
 MOST: Final = 2_000

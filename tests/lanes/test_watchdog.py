@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+from django.urls import reverse
 
 from jobs import publish
 from jobs.conf import registry
@@ -34,6 +36,7 @@ from lanes.store import watching
 from tests.database import pass_time, rows
 from tests.driver import Driver
 from tests.lanes import making
+from tests.lanes.test_lanes_admin import LANES, operator
 from tests.making import statements
 from tests.store import noise
 from tests.worker.processes import REPOSITORY
@@ -363,3 +366,18 @@ def test_a_look_reads_neither_the_other_lanes_nor_their_history(driver: Driver) 
     read = {(kind, table) for kind, table, _ in noise._walk(plan)}
     assert not {("Seq Scan", table) for table in ("lanes_lane", "lanes_job", "jobs_job")} & read
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 4_000
+
+
+def test_a_lane_s_page_in_the_admin_says_why_it_stands_still(driver: Driver) -> None:
+    """A49: what is only reported is seen where operators look, and so is the job that looks into the others."""
+    client, alone, helped = operator(), lane("alone", None), lane("helped")
+    watchdog.round_(10)
+
+    def said(row: Lane) -> str:
+        return str(client.get(f"{LANES}{row.pk}/change/").content.decode())
+
+    assert re.search(r"none of its jobs is active since [-:0-9 ]{19}: no job looks into it", said(alone))
+    assert f"none of its jobs is active since {asked()[0].created_at:%Y}" in said(helped)
+    assert reverse("admin:jobs_job_change", args=[asked()[0].pk]) in said(helped)
+    give(helped)
+    assert "none of its jobs is active" not in said(helped)
