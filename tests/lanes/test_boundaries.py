@@ -50,6 +50,8 @@ from tests.edges.routes import ROUTES, path_of
 from tests.edges.test_api_isolation import _things
 from tests.lanes import making
 from tests.making import in_state, limit, move_of
+from tests.services.calling import allowing, url
+from tests.sinks import Sink
 from tests.store.noise import execute
 from tests.worker.processes import test_database as url_of_database
 
@@ -130,14 +132,18 @@ def said_of_jobs(driver: Driver, row: Lane) -> None:
             driver.cancel(made)
 
 
-def run_by_a_worker(row: Lane) -> None:
-    """A worker's whole way with jobs that complete, fail, are tried again and tell stages; and the watchdog itself."""
-    ids = [intake.enqueue(type_, {}).id for type_ in ("echo", "echo-thread", "breaks", "never-retried", "staged")]
+def run_by_a_worker(row: Lane, sink: Sink) -> None:
+    """A worker's whole way, and a pump's, with jobs that complete, fail, are tried again and tell stages, with
+    callbacks, and with the watchdog itself.
+    """
+    ids = [intake.enqueue("echo", {}, callback_url=url(sink)).id]
+    ids += [intake.enqueue(type_, {}).id for type_ in ("echo", "echo-thread", "breaks", "never-retried", "staged")]
     belongs(row, *ids)
     watch = intake.enqueue("lane-watchdog", {}, door=intake.TIMER).id
     plan = Plan("here", 4, ["default", "system", "unrouted"], ["collect"], until_empty=True, loops=False, listen=False)
     Worker(plan, Output(io.StringIO())).run()
     assert Job.objects.get(pk=watch).state == "completed"
+    assert [got.told["data"]["id"] for got in sink.got] == ids[:1]
     assert set(Job.objects.filter(pk__in=ids).values_list("state", flat=True)) <= {"completed", "failed", "queued"}
 
 
@@ -190,13 +196,14 @@ def test_no_path_of_job_code_writes_a_lane(driver: Driver, settings: Any, monkey
     before = [making.snapshot(row) for row in here]
     mine = Caller(tenant="mine")
     things = _things(mine, "default")
-    with guarded() as attempts:
+    with guarded() as attempts, Sink() as sink:
+        allowing(settings, sink)
         asked_of_the_api(here[0], mine, things)
         for job_id, in Job.objects.filter(ended_at=None).values_list("pk"):
             driver.cancel(job_id)
         everything_moved(driver, here[0])
         said_of_jobs(driver, here[1])
-        run_by_a_worker(here[2])
+        run_by_a_worker(here[2], sink)
         every_duty(driver, here[3])
         assert attempts() == 0
     assert [making.snapshot(row) for row in here] == before
