@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -14,10 +16,11 @@ from jobs.errors import JobsError
 from jobs.services.draft import Options, Request
 from lanes.axes import Standing
 from lanes.models import Dependency, Lane, LaneJob, LaneReceipt
-from lanes.services import lane_jobs, lanes, quorums
+from lanes.services import lane_jobs, lanes
+from tests import database as db
 from tests.lanes import making
 from tests.lanes.making import COMMIT, conductor, draft
-from tests.races.threads import together
+from tests.races.threads import elsewhere, together
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -58,6 +61,7 @@ def test_without_a_version_they_stand_in_line_and_each_is_judged_by_what_it_find
                        partial(lanes.merge, lane.pk, "abandoned", by=who))
         row = Lane.objects.get(pk=lane.pk)
         assert row.version == 1 + told["done"]
+        assert not told["lane_version_changed"]
         numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))
         assert numbers == [*range(1, told["done"] + 2)]
         assert (row.ended_at is not None) is row.standing.over
@@ -85,16 +89,32 @@ def test_no_two_dependencies_close_a_circle_together() -> None:
 
 
 def test_no_lane_comes_into_a_quorum_after_it_was_closed() -> None:
-    """D7: whoever adds one shares the quorum, whoever closes it has it alone."""
-    home, who = making.quorum(), conductor()
-    draft_of = [draft(f"n{n}", assignee=making.user("assignee", "assignee").name) for n in range(5)]
-    at_once(partial(quorums.close, home.pk, by=who),
-            *(partial(lanes.create, home.pk, one, by=who) for one in draft_of))
-    home.refresh_from_db()
-    assert home.closed_at is not None
-    assert all(lane.created_at <= home.closed_at for lane in Lane.objects.all())
-    with pytest.raises(JobsError, match="closed"):
-        lanes.create(home.pk, draft("late"), by=who)
+    """D7: whoever adds one shares the quorum, whoever closes it has it alone: who comes second sees what the first did.
+    """
+    home, who, late = making.quorum(), conductor(), draft("late")
+    told: list[str] = []
+
+    def create() -> None:
+        with db.own_connection():
+            told.append(_code(partial(lanes.create, home.pk, late, by=who)))
+
+    thread = threading.Thread(target=create, daemon=True)
+    with elsewhere("""UPDATE lanes_quorum SET closed_at = now(), closed_by = 'x', close_reason = '' WHERE id = %s
+            RETURNING 1""", home.pk):
+        thread.start()
+        until = time.monotonic() + 60
+        while not told and not _waits() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert told == []
+    thread.join(60)
+    assert told == ["quorum_closed"]
+    assert not Lane.objects.exists()
+
+
+def _waits() -> bool:
+    """Whether somebody waits for a lock in this database."""
+    return bool(db.rows("""SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND query LIKE '%%lanes_quorum%%'"""))
 
 
 def test_a_job_goes_into_one_lane_and_into_none_that_has_ended(driver: Any) -> None:
