@@ -18,7 +18,20 @@ from django.db.models import Func, IntegerField, Q, QuerySet, TextField, Value
 from django.db.models.functions import Cast
 
 from jobs import clock, ids
-from jobs.models import Artifact, Attempt, AttemptCap, AttemptLog, Command, DeadLetter, Job, Target, Tenant, Workspace
+from jobs.models import (
+    Artifact,
+    Attempt,
+    AttemptCap,
+    AttemptLog,
+    Command,
+    DeadLetter,
+    Firing,
+    Job,
+    Target,
+    Tenant,
+    Timer,
+    Workspace,
+)
 from jobs.routing import SYSTEM
 from jobs.selectors import QUERY_CANCELED, TooSlow, limit
 from jobs.states import HELD, State
@@ -282,6 +295,33 @@ def logs(attempts: list[Attempt]) -> dict[uuid.UUID, AttemptLog]:
 def log_of(pk: uuid.UUID, number: int) -> AttemptLog | None:
     """The log lines of one attempt of a job."""
     return AttemptLog.objects.filter(attempt__job_id=pk, attempt__number=number).exclude(lines="").first()
+
+
+class Fired(NamedTuple):
+    """The timer that made a job, by its name where it is still there, and the moment for which it did."""
+
+    timer_id: uuid.UUID
+    name: str | None
+    moment: datetime
+    by: str | None
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        what = "a timer that is gone" if self.name is None else f"timer {self.name}"
+        asked = f", run by {self.by}" if self.by is not None else f" for {clock.jsonable(self.moment)}"
+        return f"{what}{asked}"
+
+
+def fired(job: Job) -> Fired | None:
+    """The timer that made this job, if one did; nobody else's job is looked up (D13)."""
+    if job.origin != "scheduler":
+        return None
+    row = Firing.objects.filter(job_id=job.pk).values_list("timer_id", "moment", "by").first()
+    if row is None:
+        return None
+    name = Timer.objects.filter(pk=row[0]).values_list("name", flat=True).first()
+    return Fired(row[0], name, row[1], row[2])
 
 
 def letters(of: Job, limit: int) -> list[DeadLetter]:

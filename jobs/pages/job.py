@@ -64,6 +64,7 @@ class Job(Page):
             "commands": sightings.commands(job, COMMANDS), "stages": staged(job),
             "payloads": payloads(job) if seen else [], "can_see": seen,
             "policy": policy(job), "counters": counters(job),
+            "fired": sightings.fired(job),
             "due_later": job.state == "queued" and job.available_at > now,
             "current": job.target is None or job.target.generation == job.generation}
 

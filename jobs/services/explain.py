@@ -29,6 +29,7 @@ class Story:
     log: AttemptLog | None
     broken: str | None
     blockers: list[Blocker]
+    fired: sightings.Fired | None = None
 
     @property
     def reason(self) -> Blocker | None:
@@ -45,7 +46,7 @@ def story(job: Job) -> Story:
     numbers = {str(a.pk): a.number for a in attempts}
     steps = [step(r, facts(r.body), numbers) for r in written]
     return Story(job, now, steps, attempts, attempt_logs.of(job), _broken(job, written),
-                 blockers.all_of(Asked(job, now)))
+                 blockers.all_of(Asked(job, now)), sightings.fired(job))
 
 
 def _broken(job: Job, written: list[Receipt]) -> str | None:
@@ -89,6 +90,8 @@ def as_json(told: Story) -> dict[str, Any]:
         "id": str(job.pk), "job_id": job.external_id, "type": f"{job.type}@{job.version}", "status": status(job.state),
         "state": job.state, "reason": job.reason, "queue": job.queue, "worker_group": job.worker_group,
         "claims": job.claims, "failures": job.failures, "max_attempts": job.max_attempts,
+        "timer": None if told.fired is None else {"id": str(told.fired.timer_id), "name": told.fired.name,
+                                                  "moment": clock.jsonable(told.fired.moment), "by": told.fired.by},
         "chain_ok": told.broken is None, "chain_error": told.broken,
         "not_running": {"code": told.reason.code, "message": told.reason.said} if told.reason else None,
         "blockers": [blocker.as_json() for blocker in told.blockers],

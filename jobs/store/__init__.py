@@ -1,6 +1,7 @@
 """All SQL that writes jobs, and all locks. Only services and selectors open this package.
 
-Lock order, for every transaction (a batch of a bulk operation or an erasure first tries an advisory lock of its own):
+Lock order, for every transaction (a batch of a bulk operation or an erasure first tries an advisory lock of its own,
+a Timer that fires is locked before all that its job locks):
 
 1. the advisory locks of session keys, sorted,
 2. the Target, and the Owner: claims share it without waiting, who changes it waits for them,

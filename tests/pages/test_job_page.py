@@ -16,7 +16,7 @@ from jobs import clock, selectors
 from jobs.conf import registry
 from jobs.models import Attempt, AttemptLog, DeadLetter, Job, Receipt, Worker
 from jobs.pages import drawing, payload
-from jobs.services import cancellation, commands, dead_letters, explain, progress, tenancy, timeline
+from jobs.services import cancellation, commands, dead_letters, explain, progress, tenancy, timeline, timers
 from jobs.states import MOVES, State
 from jobs.store import position
 from jobs.store.sql import _cursor, chain_hash, packed
@@ -213,6 +213,16 @@ def test_a_whole_history_is_told_in_order_checked_and_folded(seen, driver):
     page = read(seen, pk)
     assert "✓ chain holds" in page
     assert "no route" in page
+
+
+def test_a_job_of_a_timer_says_so(seen, driver):
+    """D13: its name and the moment for which it was made, beside the origin."""
+    tenant = tenancy.tenant(tenancy.workspace(), "acme", make=True)
+    timer = timers.put(tenant, "night", timers.Draft("echo", cron="0 3 * * *"), by="user:ann")
+    made = timers.run_now(timer, by="user:<b>")
+    page = read(seen, made.job_id)
+    assert "timer night, run by user:&lt;b&gt;" in page
+    assert "timer night" not in read(seen, driver.enqueue("echo"))
 
 
 def test_a_very_long_history_shows_its_beginning_and_its_end_and_the_rest_by_pages(seen, driver):

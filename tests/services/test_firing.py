@@ -9,11 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError
+from django.core.management import call_command
+from django.db import DataError, OperationalError, connection
 
-from jobs import clock, ids, publish
+from jobs import clock, ids, publish, sightings
 from jobs.models import Firing, Job, Tenant, Timer
-from jobs.services import erasure, firing, tenancy, timers
+from jobs.services import erasure, explain, firing, tenancy, timers
 from jobs.services.firing import AT_ONCE, Timers
 from jobs.services.retention import Retention
 from jobs.services.timers import Draft
@@ -141,6 +142,19 @@ def test_what_has_fired_is_there_before_the_timer_moves_on(tenant: Tenant) -> No
     timer.refresh_from_db()
     assert timer.next_at is not None
     assert timer.next_at > clock.now()
+
+
+def test_what_was_refused_is_not_made_later(tenant: Tenant) -> None:
+    """D13: a moment has one firing, whatever became of it."""
+    timer = put(tenant)
+    tenancy.archive(tenant, by=BY, reason="over")
+    come(timer)
+    Timers().tick()
+    tenancy.restore(tenant, by=BY)
+    Timer.objects.update(next_at=Firing.objects.get().moment)
+    Timers().tick()
+    assert outcomes(timer) == ["refused"]
+    assert not Job.objects.exists()
 
 
 def test_a_key_that_somebody_took_is_a_refusal_and_no_second_meaning(tenant: Tenant) -> None:
@@ -367,6 +381,23 @@ def test_one_that_the_database_cannot_take_is_noted(tenant: Tenant, monkeypatch:
     assert (outcomes(bad), outcomes(good)) == (["refused"], ["enqueued"])
 
 
+@pytest.mark.parametrize("spoilt", [
+    "next_at = '-infinity'", "anchor_at = 'infinity', next_at = jobs_now() - interval '1 s'",
+    "anchor_at = '9999-12-31', next_at = jobs_now() - interval '1 s'", "next_at = '0001-01-01'",
+    "last_at = 'infinity', next_at = jobs_now() - interval '1 s'", "input = '', options = ''",
+    "paused_at = '-infinity', paused_until = jobs_now(), paused_by = '', paused_reason = '', anchor_at = 'infinity'"])
+def test_a_row_that_a_hand_has_spoilt_stops_nobody(tenant: Tenant, spoilt: str) -> None:
+    """E15, D13: whatever stands in it; it comes back after an hour, with its trouble in the log."""
+    bad, good = put(tenant, name="bad"), put(tenant, name="good")
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE jobs_timer SET {spoilt} WHERE id = %s", [bad.pk])
+    come(good, 2)
+    for _ in range(2):
+        Timers().tick()
+    assert outcomes(good) == ["enqueued"]
+    assert not store.look()[0]
+
+
 # --- what goes -----------------------------------------------------------------------------------------------------
 
 
@@ -420,3 +451,25 @@ def test_the_moment_of_a_job_is_the_timers_and_not_the_ticks(tenant: Tenant) -> 
     Timers().tick()
     assert isinstance(moment, datetime)
     assert Job.objects.get().input == f'{{"path":"","value":"{clock.jsonable(moment)}"}}'
+
+
+def test_a_job_of_a_timer_says_so(tenant: Tenant, capsys: pytest.CaptureFixture[str]) -> None:
+    """DESIGN 7.1, D13: the command, and JSON; also once the timer is gone. Nobody else's job is looked up."""
+    timer = put(tenant)
+    moment = clock.jsonable(timer.next_at)
+    come(timer)
+    Timers().tick()
+    job = Job.objects.get()
+    call_command("explain", str(job.pk))
+    assert f"made by timer tick for {moment}\n" in capsys.readouterr().out
+    told = explain.as_json(explain.story(job))["timer"]
+    assert told == {"id": str(timer.pk), "name": "tick", "moment": moment, "by": None}
+    run = timers.run_now(timer, by="user:bob")
+    call_command("explain", str(run.job_id))
+    assert "made by timer tick, run by user:bob\n" in capsys.readouterr().out
+    timers.remove(timer, by=BY)
+    call_command("explain", str(job.pk))
+    assert f"made by a timer that is gone for {moment}\n" in capsys.readouterr().out
+    with statements() as seen:
+        assert sightings.fired(Job(origin="user")) is None
+    assert seen == []

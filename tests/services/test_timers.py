@@ -294,7 +294,7 @@ def test_it_can_be_run_beside_its_schedule(tenant: Tenant) -> None:
 
 
 def test_run_under_a_key_it_runs_once(tenant: Tenant) -> None:
-    """D13, case-F03: a click that is sent twice."""
+    """D13: a click that is sent twice."""
     timer = put(tenant, Draft("echo", cron="0 * * * *", moment_field="value"))
     made = [timers.run_now(timer, by=BY, key="click-1").pk for _ in range(3)]
     assert len(set(made)) == 1 == Job.objects.count()

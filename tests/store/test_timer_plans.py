@@ -35,12 +35,13 @@ def test_a_tick_reads_an_index_and_no_timer_that_is_not_due(database: None, anal
     tenant = tenancy.tenant(tenancy.workspace(), "acme", make=True)
     due = timers.put(tenant, "due", Draft("echo", cron="* * * * *"), by="user:ann")
     noise.execute(MANY.format(count=MOST, step="interval '1 hour' + n * interval '1 s'", paused="false"))
-    noise.execute(MANY.format(count=MOST // 2, step="n * interval '-1 s'", paused="true").replace("'many' ||", "'held' ||"))
+    still = MANY.replace("'many'", "'held'")
+    noise.execute(still.format(count=MOST // 2, step="n * interval '-1 s'", paused="true"))
     noise.execute("UPDATE jobs_timer SET next_at = jobs_now() - interval '1 s' WHERE name = 'due'")
     if analyzed:
         noise.execute("ANALYZE jobs_timer")
     looks: list[tuple[Callable[[], object], int]] = [
-        (store.look, 30), (lambda: store.due(100), 60), (lambda: store.pauses_over(100), 30),
+        (store.look, 30), (lambda: store.due(100), 60), (lambda: store.end_pauses(100), 30),
         (lambda: store.due_ids(100), 30)]
     for look, most in looks:
         with transaction.atomic(), statements() as seen:

@@ -46,7 +46,7 @@ def _lines(story: Story) -> list[str]:
     status = job.state if job.reason is None else f"{job.state} ({job.reason})"
     lines = [f"{job.type}@{job.version}  {job.pk}" + (f"  job_id {job.external_id}" if job.external_id else ""),
              f"{status}; queue {job.queue}, group {job.worker_group}, priority {job.priority}, {job.claims} claimed,"
-             f" {job.failures} failed", ""]
+             f" {job.failures} failed", *([] if story.fired is None else [f"made by {story.fired.said}"]), ""]
     lines += [f"{step.number:>4}  {_moment(step.at)}  {_since(step.at, job.created_at)}  {step.said}"
               for step in story.steps]
     lines.append("")
