@@ -96,6 +96,8 @@ class StateFilter(admin.SimpleListFilter):
     """Paused, or not."""
 
     title, parameter_name = "state", "state"
+    # Nearly none are paused, or nearly all: the list looks so far and offers to look further.
+    bounded = False
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """Two."""
@@ -112,9 +114,8 @@ class TimerAdmin(AnsweringAdmin):
     """Rules by which jobs are enqueued again and again. What the settings declare may be paused and run, not edited."""
 
     answers = (Pause(), Resume(), Run(), Remove())
-    dated = "id"
     heavy = ("input", "options")
-    list_display = ("name", "shown_of", "type", "shown_schedule", "shown_next", "shown_last", "shown_state")
+    list_display = ("name", "shown_state", "shown_next", "shown_last", "shown_schedule", "type", "shown_of")
     list_filter = (WorkspaceFilter, TenantFilter, StateFilter)
     list_select_related = ("workspace", "tenant")
     search_fields = ("name",)
@@ -140,7 +141,8 @@ class TimerAdmin(AnsweringAdmin):
         """With whose they are, and what became of the latest moment of each."""
         newest = Firing.objects.filter(timer=OuterRef("pk")).order_by("-moment")
         last = {f"last_{name}": Subquery(newest.values(name)[:1]) for name in ("outcome", "code", "moment")}
-        return super().get_queryset(request).select_related("workspace", "tenant").annotate(**last)
+        return super().get_queryset(request).select_related("workspace", "tenant").annotate(
+            now=clock.Now(), **last)
 
     def get_search_results(self, request: HttpRequest, queryset: Any, search_term: str) -> tuple[Any, bool]:
         """By the name, as it is."""
@@ -169,10 +171,11 @@ class TimerAdmin(AnsweringAdmin):
                                        "declared")}), *_STANDS]
         payload = ("said_input",) if obj is None or self._sees(request, obj) else ()
         where = ("workspace", "tenant", "name") if obj is None else ("name", "shown_of")
+        revision = () if obj is None else ("revision",)
         said = [
             (None, {"fields": (*where, "type", "version", *payload, "said_options")}),
             ("When", {"fields": ("cron", "zone", "every_s", "anchor_at", "moment_field")}),
-            ("If it cannot be in time", {"fields": ("catch_up", "catch_up_most", "overlap", *(() if obj is None else ("revision",)))})]
+            ("If it cannot be in time", {"fields": ("catch_up", "catch_up_most", "overlap", *revision)})]
         return said if obj is None else [*said, *_STANDS]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -206,7 +209,13 @@ class TimerAdmin(AnsweringAdmin):
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> Any:
         """On to its own page, where its next moments are."""
+        self.message_user(request, f"The timer {obj.name} was made.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:jobs_timer_change", args=[obj.pk]))
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        """Of a new one there is one button: next come its moments."""
+        context |= {"show_save_and_add_another": False, "show_save_and_continue": kwargs.get("obj") is not None}
+        return super().render_change_form(request, context, *args, **kwargs)
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 
@@ -221,18 +230,18 @@ class TimerAdmin(AnsweringAdmin):
         return timetable.words(row)
 
     @admin.display(description="next (UTC)")
-    def shown_next(self, row: Timer) -> str:
+    def shown_next(self, row: Any) -> str:
         """Its next moment."""
-        if row.next_at is None or row.paused(clock.now()):
+        if row.next_at is None or row.paused(row.now):
             return showing.NOTHING
         return f"{row.next_at:%Y-%m-%d %H:%M:%S}"
 
     @admin.display(description="next moments")
-    def shown_next_five(self, row: Timer) -> Any:
+    def shown_next_five(self, row: Any) -> Any:
         """Five of them, by its zone's clocks and in UTC."""
         found = timetable.moments(row)
         if not found:
-            return "none until somebody resumes it" if row.paused(clock.now()) else showing.NOTHING
+            return "none until somebody resumes it" if row.paused(row.now) else showing.NOTHING
         return format_html_join("", "<div>{} · {} UTC</div>", (
             (f"{one.there:%a %Y-%m-%d %H:%M:%S %Z}", f"{one.at:%Y-%m-%d %H:%M:%S}") for one in found))
 
@@ -250,9 +259,9 @@ class TimerAdmin(AnsweringAdmin):
         return format_html('<a href="{}?timer={}">all of them</a>', reverse("admin:jobs_firing_changelist"), row.pk)
 
     @admin.display(description="state")
-    def shown_state(self, row: Timer) -> Any:
+    def shown_state(self, row: Any) -> Any:
         """As a badge."""
-        state = timetable.state(row, clock.now())
+        state = timetable.state(row, row.now)
         return showing.badge(state, _STATES[state])
 
     @admin.display(description="input")

@@ -105,11 +105,12 @@ class TimerForm(forms.ModelForm):
         faults = (error.faults if isinstance(error, Invalid) else []) or [
             {"field": error.field or "", "message": error.message}]
         for fault in faults:
-            place, _, rest = (fault["field"] or "input").lstrip("/").partition(".")
-            place = place if place in self.fields else f"said_{place}"
-            known = place if place in self.fields else "said_input" if "said_input" in self.fields else None
-            shown = f"{fault['field']}: " if rest or known != place else ""
-            self.add_error(known, f"{shown}{fault['message']}")
+            field = fault["field"] or ""
+            # Pointers point into the input; what is no field of a timer's is an option's.
+            said = "said_input" if field in ("", "input") or field.startswith("/") else "said_options"
+            place = field if field in self.fields else said if said in self.fields else None
+            named = "" if place == field or field in ("", "input", "options") else f"{field}: "
+            self.add_error(place, f"{named}{fault['message']}")
 
     def _post_clean(self) -> None:
         """The service judges the whole row, not the model."""

@@ -106,7 +106,7 @@ class TimerOfTenant(View):
         """Make it, or say anew all that it says; a pause stays. `If-None-Match: *` only makes it, If-Match does not."""
         body = without_subject(request, parsing.body(request, (*_FIELDS, "tenant_subject")))
         made = _put(request, name, body, create=_only_new(request), revision=parsing.if_match(request))
-        return _told(made, 201 if made.revision == 1 else 200)
+        return _told(made, 201 if made.fresh else 200)
 
     @told({204: {}}, headers=("If-Match",), refuses={**_NONE, 409: "timer_declared"})
     def delete(self, request: Request, name: str) -> Response:

@@ -128,6 +128,7 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index("job_id", name="firing_job"),
                     models.Index("tenant_id", "id", name="firing_tenant"),
+                    models.Index("id", name="firing_refused", condition=Q(outcome="refused")),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=["timer", "moment"], name="firing_once"),

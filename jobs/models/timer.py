@@ -49,6 +49,9 @@ class Timer(models.Model):
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
+    # Of a row that `timers.put` has just made.
+    fresh = False
+
     class Meta:
         db_table = "jobs_timer"
         default_permissions = ()
@@ -110,6 +113,8 @@ class Firing(models.Model):
         indexes = [
             models.Index("job_id", name="firing_job"),
             models.Index("tenant_id", "id", name="firing_tenant"),
+            # What people are to look after; there should be few.
+            models.Index("id", name="firing_refused", condition=Q(outcome="refused")),
         ]
 
     def __str__(self) -> str:

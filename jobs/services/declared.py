@@ -26,8 +26,8 @@ from jobs.store.sql import joining
 
 log = logging.getLogger("jobs.timers")
 BY = "settings"
-_PLACE = ("workspace", "tenant")
-SAYS = (*(f.name for f in fields(Draft)), *_PLACE)
+_WHERE = ("workspace", "tenant")
+SAYS = (*(f.name for f in fields(Draft)), *_WHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,14 @@ def faults() -> Iterator[str]:
         try:
             _check(_read(name, said))
         except JobsError as error:
-            field = f"[{error.field!r}]" if error.field in SAYS else ""
-            yield f"JOBS['TIMERS'][{name!r}]{field}: {error.message}"
+            yield f"JOBS['TIMERS'][{name!r}]{_place(error.field or '')}: {error.message}"
+
+
+def _place(field: str) -> str:
+    """A field of a refusal as the settings spell it; a pointer points into the input."""
+    if field.startswith("/"):
+        return f"['input'] {field}"
+    return f"[{field!r}]" if field in SAYS else f" {field}" if field.startswith("options.") else ""
 
 
 def _read(name: Any, said: Mapping[Any, Any]) -> Declared:
@@ -60,10 +66,10 @@ def _read(name: Any, said: Mapping[Any, Any]) -> Declared:
             raise Invalid(f"{word!r} is nothing that a timer says{nearest(str(word)[:64], SAYS)}")
     if not isinstance(said.get("type"), str):
         raise Invalid("It says no type: what it enqueues.")
-    for word in _PLACE:
+    for word in _WHERE:
         if not isinstance(said.get(word), str | None):
             raise Invalid("must be text", field=word)
-    draft = Draft(**{word: value for word, value in said.items() if word not in _PLACE})
+    draft = Draft(**{word: value for word, value in said.items() if word not in _WHERE})
     return Declared(name, draft, said.get("workspace"), said.get("tenant"))
 
 

@@ -64,7 +64,8 @@ def put(tenant: Tenant, name: str, draft: Draft, *, by: str, revision: int | Non
         create: bool = False, declared: bool = False) -> Timer:
     """Make a timer, or say anew all that it says; `create`: only make it. Joins the caller's transaction.
 
-    The same said again changes nothing. `declared`: the settings say it, whoever had made it before.
+    The same said again changes nothing; `fresh` of the row says that it was made now. `declared`: the settings say it,
+    whoever had made it before.
     Its first moment lies ahead. Where the schedule stays, so does the next moment, and so does the anchor of an
     interval of which the draft names none. A pause stays. Raises what `recurring.columns` does, TimerExists,
     TimerNotFound where a `revision` is asked for and none is there, TimerDeclared, RevisionMismatch and TooManyTimers.
@@ -112,6 +113,7 @@ def _made(tenant: Tenant, name: str, draft: Draft, by: str, declared: bool) -> T
     Timer.objects.bulk_create([row], ignore_conflicts=True)
     made = _rows().filter(pk=row.pk).first()
     if made is not None:
+        made.fresh = True
         _note(made, "made", by)
     return made
 

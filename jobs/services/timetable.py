@@ -35,6 +35,8 @@ SHOWN = 50
 NEXT = 5
 # Looked back at most, to say how many were refused in a row.
 ROW = 20
+# Refused firings that are looked at for timers that were refused last.
+LATELY = 1_000
 # Said from so late on.
 LATE_S = 60
 # The microseconds of the calendar's end.
@@ -204,7 +206,8 @@ def _narrowed(narrowed: Filter) -> QuerySet[Timer]:
         found = found.filter(paused if narrowed.state == PAUSED else ~paused)
     if narrowed.state == REFUSED:
         newest = Firing.objects.filter(timer=OuterRef("pk")).order_by("-moment").values("outcome")[:1]
-        found = found.annotate(last=Subquery(newest)).filter(last="refused")
+        lately = Firing.objects.filter(outcome="refused").order_by("-pk").values_list("timer_id", flat=True)[:LATELY]
+        found = found.filter(pk__in=set(lately)).annotate(last=Subquery(newest)).filter(last="refused")
     return found
 
 

@@ -100,7 +100,7 @@ def loops(registered: Registered | None = None, workspaces: tuple[int, ...] | No
         Loop(erasure.DUTY, erasure.Erasures().tick, 1.0, limit=500),
         Loop("timers", Timers(workspaces).tick, 1.0, limit=100, led=workspaces is None),
         # Once: what each process is started with.
-        Loop("declared", declared.AtStart().tick, 3_600.0, first_after_s=0.0, led=False),
+        Loop("declared", declared.AtStart().tick, 3_600.0, led=False),
         Loop("retention", Retention().tick, 60.0, limit=2_000, gentle=True),
     ]
     return mine if registered is None else [*mine, Loop("registered", registered.tick, 60.0, led=False)]

@@ -13,7 +13,8 @@ from django.test import Client
 
 from jobs.models import DeadLetter, Job
 from jobs.pages.filters import Filters
-from jobs.services import dead_letters, limits, operations, overview, tenancy, workers
+from jobs.services import dead_letters, limits, operations, overview, tenancy, timers, workers
+from jobs.services.timers import Draft
 from jobs.states import State
 from jobs.store.matching import Match
 from tests.making import in_state
@@ -38,6 +39,9 @@ def life(driver):
     dead_letters.requeue(second, by="user:operator", reason="mended")
     driver.enqueue(tenant="acme & sons", delay_s=60)
     operations.begin("requeue", Match(type="echo"), by="user:operator", reason="mended")
+    theirs = tenancy.tenant(tenancy.workspace(), "acme & sons")
+    timer = timers.put(theirs, "nightly", Draft("noop", cron="@daily"), by="x")
+    timers.run_now(timer, by="x")
     workers.register("w", 2, ["default"], ["collect"], ["echo@1"])
     limits.set_limits(tenancy.workspace(), tenant_concurrency=5)
     overview.look.forget()
@@ -82,7 +86,7 @@ def test_every_link_leads_somewhere(client, life, who):
     assert len(found) < IN_ALL, "not all was looked at"
     assert {at: status for at, status in found.items() if status not in (200, 302)} == {}
     shown = {kind(at) for at in found}
-    assert {"/?", "/jobs/?", "/jobs/*/?", "/dead-letters/*/?", "/workers/?"} <= shown
+    assert {"/?", "/jobs/?", "/jobs/*/?", "/dead-letters/*/?", "/workers/?", "/timers/*/?"} <= shown
     assert ("/admin/jobs/job/?" in shown) == (who != "viewer")
 
 

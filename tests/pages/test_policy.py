@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PAGES = ["/", "/jobs/", "/dead-letters/", "/workers/", "/nothing"]
+PAGES = ["/", "/jobs/", "/dead-letters/", "/timers/", "/workers/", "/nothing"]
 ADMIN = ["/admin/", "/admin/auth/user/", "/admin/auth/user/add/", "/admin/auth/group/add/", "/admin/password_change/"]
 
 
