@@ -168,9 +168,9 @@ class LaneAdmin(LanesAdmin):
         found = watchdog.standstills([lane.pk]).get(lane.pk)
         if found is None:
             return showing.NOTHING
-        job = showing.job(found.job_id) if found.job_id else "no job looks into it"
+        job = format_html("job {}", showing.job(found.job_id)) if found.job_id else "no job"
         since = f"{found.since:%Y-%m-%d %H:%M:%S}"
-        return format_html("{} since {}: {}", standstill.WORDS[found.cause], since, job)
+        return format_html("{} since {}: {} looks into it", standstill.WORDS[found.cause], since, job)
 
     @admin.display(description="newest")
     def shown_jobs(self, lane: Lane) -> Any:
