@@ -249,11 +249,33 @@ FACTORY: dict[str, Any] = {
     "WATCHDOG": _yes("FACTORY_WATCHDOG", True),
     "WATCHDOG_TIMEOUT_S": _seconds("FACTORY_WATCHDOG_TIMEOUT_S", 60.0),
 }
+# The watchdog of lanes: at how many it looks in a round, and how long that may take (A49).
+LANES: dict[str, Any] = {
+    "WATCHDOG_SCAN_LIMIT": _whole("LANES_WATCHDOG_SCAN_LIMIT", 200),
+    "WATCHDOG_TIMEOUT_S": _seconds("LANES_WATCHDOG_TIMEOUT_S", 60.0),
+}
 RESEARCH: dict[str, Any] = {
     "AGENT": _not_off("AGENT"), "BACKGROUND_JOBS": _not_off("BACKGROUND_JOBS"),
     "WEB_RESEARCH": _not_off("WEB_RESEARCH"), "CREDENTIAL": _credential("RESEARCH_CREDENTIAL", "owner"),
     "SUMMARY_CREDENTIAL": _credential("SUMMARY_CREDENTIAL", "none"),
 }
+
+
+DEFINITIONS = env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"])
+
+
+def _timers() -> dict[str, Any]:
+    """The watchdogs, each one round at a time. That of the factory is run by a runner: where there is none, it only
+    waits, so it begins when its cron is said (A49, E9).
+    """
+    lanes = env.str("LANES_WATCHDOG_CRON", default="* * * * *") if _yes("LANES_WATCHDOG", True) else ""
+    factory = env.str("FACTORY_WATCHDOG_CRON", default="") if FACTORY["WATCHDOG"] else ""
+    said = {"lane-watchdog": {"type": "lane-watchdog", "cron": lanes},
+            "factory-watchdog": {"type": "factory.objective.watchdog", "cron": factory,
+                                 "options": {"agent": "factory-control"}}}
+    known = "jobsite.definitions" in DEFINITIONS
+    return {name: {**one, "overlap": "skip"} for name, one in said.items() if one["cron"] and known}
+
 
 def _callback() -> dict[str, Any] | None:
     """Who hears of jobs without a callback of their own (A37)."""
@@ -266,7 +288,7 @@ def _callback() -> dict[str, Any] | None:
 
 
 JOBS: dict[str, Any] = {
-    "DEFINITIONS": env.list("JOBS_DEFINITIONS", default=["jobsite.definitions"]),
+    "DEFINITIONS": DEFINITIONS,
     "SLOTS": _whole("JOBS_SLOTS", 2),
     "POLL_S": _seconds("JOBS_POLL_S", 1.0),
     "DRAIN_GRACE_S": _seconds("JOBS_DRAIN_GRACE_S", 10.0),
@@ -298,6 +320,7 @@ JOBS: dict[str, Any] = {
     "LIVE_CHECK_S": _seconds("JOBS_LIVE_CHECK_S", 30.0),
     "LIVE_PER_HOLDER": _whole("JOBS_LIVE_PER_HOLDER", 20),
     "LIVE_MOST": _whole("JOBS_LIVE_MOST", 2_000),
+    "TIMERS": _timers(),
     "WAITS_PER_KEY": _whole("JOBS_WAITS_PER_KEY", 100),
     "ASSIGNMENTS_PER_KEY": _whole("JOBS_ASSIGNMENTS_PER_KEY", 1_000),
     "BLOCKS_DELETION": env.list("JOBS_BLOCKS_DELETION", default=[]),

@@ -13,6 +13,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("JOBS_DEFINITIONS", "jobsite.definitions,tests.definitions")
 os.environ.setdefault("DATABASE_POOL_MAX", "40")
+# Its job each minute would stand among those of a test that lasts so long.
+os.environ.setdefault("LANES_WATCHDOG", "off")
 
 _server = None
 

@@ -277,7 +277,7 @@ def _answered(row: Attempt) -> Claimed:
 def _claimer(mine: Wish) -> Claimer:
     key = mine.key
     return Claimer(pairs=[(g, q) for g in mine.groups for q in mine.queues], by=actor(key), key_id=key.pk,
-                   workspace_id=key.workspace_id, tenant_id=key.tenant_id,
+                   workspaces=(key.workspace_id,), tenant_id=key.tenant_id,
                    types=_startable() if mine.types is None else mine.types, weights=conf().QUEUES, strict=False,
                    cursors=_cursors.setdefault((key.workspace_id, key.tenant_id), {}), spoilt=_spoilt)
 

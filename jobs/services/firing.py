@@ -44,7 +44,10 @@ class TimerJobActive(Conflict):
 
 
 class Timers:
-    """Fires what is due, a batch a tick; ends pauses whose end has come."""
+    """Fires what is due, a batch a tick, in these workspaces where any are named; ends pauses whose end has come."""
+
+    def __init__(self, workspaces: Collection[int] | None = None) -> None:
+        self._workspaces = workspaces
 
     def tick(self, limit: int = BATCH) -> bool:
         """One batch; true while there may be more. One statement where nothing is due."""
@@ -52,23 +55,23 @@ class Timers:
         ended = durable(lambda: store.end_pauses(limit)) if over else []
         for id_ in ended:
             log.info("timer %s was resumed by its own end", id_, extra={"event": "timer.changed", "timer": str(id_)})
-        return (fire(limit) if due or ended else False) or len(ended) >= limit
+        return (fire(limit, workspaces=self._workspaces) if due or ended else False) or len(ended) >= limit
 
 
-def fire(limit: int, ids: Collection[uuid.UUID] | None = None) -> bool:
-    """Fire what is due, of these timers where any are named; true while there may be more. Durable.
+def fire(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Collection[int] | None = None) -> bool:
+    """Fire what is due, of these timers and in these workspaces where any are named; true while there may be more.
 
-    Trouble with the storage is raised when all that could be done is done: nothing of it is lost.
+    Durable. Trouble with the storage is raised when all that could be done is done: nothing of it is lost.
     """
     try:
-        more = durable(lambda: _fire(store.due(limit, ids), limit))
+        more = durable(lambda: _fire(store.due(limit, ids, workspaces), limit))
         failpoints.at("timer.committed")
     except NotInTransaction:
         raise
     except Exception as error:
         if _is_storage(error):
             raise
-        return _one_by_one(store.due_ids(limit, ids))
+        return _one_by_one(store.due_ids(limit, ids, workspaces))
     return more
 
 

@@ -135,6 +135,6 @@ def _duties(now: datetime, names: dict[object, str]) -> list[Leading]:
     for leader in Leader.objects.order_by("duty"):
         led = leader.holder is not None and leader.until is not None and leader.until > now
         ticks = leader.ticked_at is not None and now - leader.ticked_at < TICKS_WITHIN
-        found.append(Leading(leader, names.get(leader.holder, "a pump") if led else None, led,
+        found.append(Leading(leader, names.get(leader.holder, "another process") if led else None, led,
                              not ticks and leader.duty not in RESTS))
     return found

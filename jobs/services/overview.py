@@ -17,7 +17,7 @@ from jobs import clock
 from jobs.conf import registry
 from jobs.meters import Pair
 from jobs.models import Key, Throttle, Worker
-from jobs.routing import UNROUTED
+from jobs.routing import SYSTEM, UNROUTED
 from jobs.selectors import QUERY_CANCELED, TooSlow
 from jobs.services import throttles
 from jobs.services.blockers.serving import RUNNER_LIVE_FOR
@@ -139,7 +139,9 @@ def overview() -> Overview:
     """Look now, within the present transaction."""
     now = clock.now()
     lines = _lines(now)
-    workers = Worker.objects.filter(stopped_at=None, seen_at__gt=now - LIVE_FOR).aggregate(
+    # Not pumps, which run nobody's jobs but the house's.
+    live = Worker.objects.filter(stopped_at=None, seen_at__gt=now - LIVE_FOR).exclude(worker_groups=[SYSTEM])
+    workers = live.aggregate(
         n=Count("pk"), slots=Sum("slots"), busy=Sum("running"))
     opened, answered = traffic.letters()
     return Overview(

@@ -74,7 +74,7 @@ class Claimer:
     by: str
     worker_id: str | None = None
     key_id: int | None = None
-    workspace_id: int | None = None
+    workspaces: tuple[int, ...] | None = None
     tenant_id: int | None = None
     types: Sequence[tuple[str, int]] | None = None
     weights: dict[str, int] = field(default_factory=dict)
@@ -156,7 +156,7 @@ def _lines(claimer: Claimer, pairs: Sequence[Pair], limit: int, picked: Picked) 
     Lines are not locked: turns are kept by the claimer's own cursor, and a locked line would hide the only tenant
     of a queue from every other claimer. The throttles come with them, as number 0.
     """
-    scope = rotation.Scope(claimer.workspace_id, claimer.tenant_id)
+    scope = rotation.Scope(claimer.workspaces, claimer.tenant_id)
     if new := [pair for pair in pairs if pair not in claimer.cursors]:
         claimer.cursors.update(zip(new, rotation.anywhere(scope, new), strict=True))
     cursors = [claimer.cursors[pair] for pair in pairs]

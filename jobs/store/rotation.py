@@ -28,7 +28,8 @@ _ARRAYS = f"{array('text')}, {array('text')}, {array('bigint')}"
 _ANY = "EXISTS (SELECT FROM jobs_throttle)"
 _PAUSED = f"coalesce({throttling.PAUSED}, false)"
 _THROTTLES = f""" LEFT JOIN jobs_throttle t ON t.tenant_id = s.tenant_id
-    UNION ALL {throttling.READ} AND (%s::bigint IS NULL OR t.workspace_id IS NULL OR t.workspace_id = %s::bigint)"""
+    UNION ALL {throttling.READ} AND (%s::bigint[] IS NULL OR t.workspace_id IS NULL
+        OR t.workspace_id = ANY(%s::bigint[]))"""
 # The first and the last tenant of each pair: two probes of the index.
 _ENDS = f"""SELECT p.n, (SELECT x.tenant_id FROM jobs_claim_line x WHERE {{where}} ORDER BY {{order}} LIMIT 1),
         (SELECT x.tenant_id FROM jobs_claim_line x WHERE {{where}} ORDER BY {{back}} LIMIT 1)
@@ -41,15 +42,15 @@ _met_in = -1
 class Scope(NamedTuple):
     """Whose lines are read; None: everybody's."""
 
-    workspace_id: int | None
+    workspaces: tuple[int, ...] | None
     tenant_id: int | None
 
     @property
     def where(self) -> str:
         """SQL: an open line of the pair that this scope may see."""
         where = "x.worker_group = p.worker_group AND x.queue = p.queue AND x.parked IS NULL"
-        if self.workspace_id is not None:
-            where += f" AND x.workspace_id = {int(self.workspace_id)}"
+        if self.workspaces is not None:
+            where += f" AND x.workspace_id IN ({', '.join(str(int(one)) for one in self.workspaces)})"
         if self.tenant_id is not None:
             where += f" AND x.tenant_id = {int(self.tenant_id)}"
         return where
@@ -57,7 +58,7 @@ class Scope(NamedTuple):
     @property
     def order(self) -> tuple[str, ...]:
         """Only the open lines' own index ends with the id: without statistics the planner also liked that of all."""
-        return ("x.tenant_id", "x.id") if self.workspace_id is None else ("x.tenant_id",)
+        return ("x.tenant_id", "x.id") if self.workspaces is None else ("x.tenant_id",)
 
 
 def look(scope: Scope, pairs: Sequence[Pair], cursors: Sequence[int], limit: int,
@@ -84,7 +85,8 @@ def look(scope: Scope, pairs: Sequence[Pair], cursors: Sequence[int], limit: int
         if not found or not found[0][-1]:
             return found
         _met_in = now
-    return rows(sql(_PAUSED, _THROTTLES), [*params, queues, groups, scope.workspace_id, scope.workspace_id])
+    mine = None if scope.workspaces is None else list(scope.workspaces)
+    return rows(sql(_PAUSED, _THROTTLES), [*params, queues, groups, mine, mine])
 
 
 def anywhere(scope: Scope, pairs: Sequence[Pair]) -> list[int]:

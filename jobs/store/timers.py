@@ -28,21 +28,25 @@ def look() -> tuple[bool, bool]:
     return found[0], found[1]
 
 
-def due(limit: int, ids: Collection[uuid.UUID] | None = None) -> list[Timer]:
+def due(limit: int, ids: Collection[uuid.UUID] | None = None,
+        workspaces: Collection[int] | None = None) -> list[Timer]:
     """Timers whose moment has come, those of these where any are named: locked, but for what others hold; as of `now`.
 
     The longest due first.
     """
-    return list(_due(_locked(), ids)[:limit])
+    return list(_due(_locked(), ids, workspaces)[:limit])
 
 
-def due_ids(limit: int, ids: Collection[uuid.UUID] | None = None) -> list[uuid.UUID]:
+def due_ids(limit: int, ids: Collection[uuid.UUID] | None = None,
+            workspaces: Collection[int] | None = None) -> list[uuid.UUID]:
     """The same, neither locked nor read."""
-    return list(_due(Timer.objects.all(), ids).values_list("pk", flat=True)[:limit])
+    return list(_due(Timer.objects.all(), ids, workspaces).values_list("pk", flat=True)[:limit])
 
 
-def _due(known: QuerySet[Timer], ids: Collection[uuid.UUID] | None) -> QuerySet[Timer]:
+def _due(known: QuerySet[Timer], ids: Collection[uuid.UUID] | None,
+         workspaces: Collection[int] | None) -> QuerySet[Timer]:
     found = known.filter(paused_at=None, next_at__lte=Now()).order_by("next_at", "pk")
+    found = found if workspaces is None else found.filter(workspace_id__in=workspaces)
     return found if ids is None else found.filter(pk__in=ids)
 
 

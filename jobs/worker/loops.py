@@ -80,8 +80,12 @@ class Loop:
         self._busy_s, self._said = 0.0, False
 
 
-def loops(registered: Registered | None = None) -> list[Loop]:
-    """Every periodic duty; `registered` is that of a process that runs jobs, and every such process's own (E7)."""
+def loops(registered: Registered | None = None, workspaces: tuple[int, ...] | None = None) -> list[Loop]:
+    """Every periodic duty; `registered` is that of a process that runs jobs, and every such process's own (E7).
+
+    A process for some `workspaces` leads what is the whole site's as any other does; only their timers fire there, and
+    nobody needs to lead for that (D13).
+    """
     every = recovery.every_s()
     mine = [
         Loop("recovery", Recovery().tick, every),
@@ -94,7 +98,7 @@ def loops(registered: Registered | None = None) -> list[Loop]:
         Loop("owners", Owners().tick, 5.0, limit=500, gentle=True),
         Loop(DUTY, Triage().tick, 1.0, limit=500),
         Loop(erasure.DUTY, erasure.Erasures().tick, 1.0, limit=500),
-        Loop("timers", Timers().tick, 1.0, limit=100),
+        Loop("timers", Timers(workspaces).tick, 1.0, limit=100, led=workspaces is None),
         # Once: what each process is started with.
         Loop("declared", declared.AtStart().tick, 3_600.0, led=False),
         Loop("retention", Retention().tick, 60.0, limit=2_000, gentle=True),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from jobs.registry import Definition
+from jobs.routing import SYSTEM
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -24,6 +27,18 @@ class Plan:
     max_age_s: float | None = None
     max_memory_mb: float | None = None
     liveness_file: str | None = None
+    # The house's own jobs alone, as a pump (D13); and of whose workspaces, None: of all.
+    house: bool = False
+    workspaces: tuple[int, ...] | None = None
+
+    @property
+    def role(self) -> str:
+        """What this process calls itself when it is ready and when it ends."""
+        return "pump" if self.house else "worker"
+
+    def runs(self, definition: Definition) -> bool:
+        """Whether this process vouches for it."""
+        return definition.executor != "external" and (not self.house or definition.worker_group == SYSTEM)
 
 
 @dataclass

@@ -66,14 +66,14 @@ class Worker:
 
     def __init__(self, plan: Plan, output: Output) -> None:
         self.plan, self.output = plan, output
-        known = [d for d in registry() if d.executor != "external"]
+        known = [d for d in registry() if plan.runs(d)]
         self._patience = Patience()
         with own_connection(self._patience):
             self.row = workers.register(plan.name, plan.slots, plan.groups, plan.queues, [d.name for d in known])
         self.by = f"worker:{self.row.id}"
         self.claimer = Claimer(
             pairs=pairs(plan, known), by=self.by, worker_id=str(self.row.id),
-            types=startable(known), weights=dict(conf().QUEUES), strict=plan.strict)
+            workspaces=plan.workspaces, types=startable(known), weights=dict(conf().QUEUES), strict=plan.strict)
         self._users = replace(self.claimer, pairs=[pair for pair in self.claimer.pairs if pair[0] != SYSTEM])
         self.tally = Tally()
         self._bell = Bell()
@@ -84,7 +84,7 @@ class Worker:
         self.reports = Reports(self.slots, self.by, output, self.tally)
         self._poll = clock.Every(conf().POLL_S)
         registered = recovery.Registered([(d.type, d.version) for d in known], self.by)
-        self._loops = Loops(loops(registered), output, self.row.id) if plan.loops else None
+        self._loops = Loops(loops(registered, plan.workspaces), output, self.row.id) if plan.loops else None
         self._duties = duties.Duties(looped=plan.loops, more=[(clock.Every(REGISTERED_EVERY_S), registered.tick)])
         self._heartbeats = Heartbeats(self.slots, self.row.id, self.by, self._void, output)
         self._watch = Watch(self.slots, output)
@@ -145,7 +145,7 @@ class Worker:
             self._loops.start()
         if any(d.executor == "isolated" and d.runs and d.worker_group in self.plan.groups for d in registry()):
             self.slots.children.start()
-        self.output("worker.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
+        self.output(f"{self.plan.role}.ready", name=self.plan.name, worker=str(self.row.id), slots=self.plan.slots,
                     groups=list(self.plan.groups), queues=list(self.plan.queues))
 
     def _work(self) -> None:
@@ -395,5 +395,5 @@ class Worker:
             traffic.flusher.end()
         if self._recycled:
             self.output("worker.recycled", reason=self._recycled, claimed=self.tally.claimed)
-        self.output("worker.stopped", claimed=self.tally.claimed, completed=self.tally.completed,
+        self.output(f"{self.plan.role}.stopped", claimed=self.tally.claimed, completed=self.tally.completed,
                     failed=self.tally.failed, left=len(self.reports))

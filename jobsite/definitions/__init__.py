@@ -1,3 +1,3 @@
 """The definitions that this site registers, one module a family (REQUIREMENTS E9)."""
 
-DEFINITIONS = ["basic", "documents", "factory", "research", "saphira"]
+DEFINITIONS = ["basic", "documents", "factory", "lanes", "research", "saphira"]

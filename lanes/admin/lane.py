@@ -14,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 
 from jobs.admin import finding, showing
 from jobs.admin.filters import Words, WorkspaceFilter
-from lanes import selectors
+from lanes import selectors, standstill, watchdog
 from lanes.admin.base import LanesAdmin, Verb, shown
 from lanes.axes import STATES, Axis, possible
 from lanes.models import Lane, LaneJob, LaneReceipt
@@ -112,7 +112,8 @@ class LaneAdmin(LanesAdmin):
         ("Where it stands", {"fields": ("shown_execution", "shown_review", "shown_merge", "commit", "version",
                                         "moved_at", "ended_at")}),
         ("What it depends on", {"fields": ("shown_dependencies",)}),
-        ("Its jobs", {"fields": ("shown_work", "shown_jobs", "reconcile_type", "shown_reconcile")}),
+        ("Its jobs", {"fields": ("shown_work", "shown_standstill", "shown_jobs", "reconcile_type",
+                                 "shown_reconcile")}),
         ("What happened", {"fields": ("shown_receipts",)}),
     )
 
@@ -160,6 +161,16 @@ class LaneAdmin(LanesAdmin):
         told += [f"{work.gone:,} gone"] if work.gone else []
         told += ["of the newest ones"] if work.capped else []
         return ", ".join(told) or showing.NOTHING
+
+    @admin.display(description="stands still")
+    def shown_standstill(self, lane: Lane) -> Any:
+        """Why, since when, and which job looks into it, as the watchdog sees it now (A49)."""
+        found = watchdog.standstills([lane.pk]).get(lane.pk)
+        if found is None:
+            return showing.NOTHING
+        job = format_html("job {}", showing.job(found.job_id)) if found.job_id else "no job"
+        since = f"{found.since:%Y-%m-%d %H:%M:%S}"
+        return format_html("{} since {}: {} looks into it", standstill.WORDS[found.cause], since, job)
 
     @admin.display(description="newest")
     def shown_jobs(self, lane: Lane) -> Any:

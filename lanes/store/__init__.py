@@ -1,4 +1,4 @@
-"""All SQL that writes lanes, and all of their locks. Only services and selectors of lanes open this package.
+"""All SQL that writes lanes, and all of their locks. Only services, selectors and the watchdog open it.
 
 Lock order, for every transaction:
 

@@ -1,4 +1,4 @@
-"""Every row of A, B and C is named by a test, or it is said here which issue brings it."""
+"""Every row of A, B, C and D is named by a test, or it is said here which issue brings it; so are some cases."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from tests.architecture.source import ROOT
 
 ROWS = [*(f"A{n}" for n in range(1, 65)), *(f"B{n}" for n in range(1, 47)),
-        *(f"C{n}" for n in range(1, 39))]
+        *(f"C{n}" for n in range(1, 39)), *(f"D{n}" for n in range(1, 16))]
 # The cases of the test plan have letters too: `cases C10, C11` are none of our rows.
 CASES = re.compile(r"cases?[ -][A-J]\d+(?:(?:,| and| to|/)\s*[A-J]\d+)*")
 # What is not built yet, and what brings it. Whoever builds it takes the row away here and cites it in a test.
 LATER: dict[str, str] = {}
+# What other systems' users have reported of recurring jobs, clocks and elections.
+TOLD = [f"case-E0{n}" for n in range(3, 9)]
 
 # The seeds' warnings (E15), each with the test that heeds it.
 WARNINGS: dict[str, str] = {
@@ -48,6 +50,12 @@ WARNINGS: dict[str, str] = {
     "maxAttempts 0 is 1 and 99 is 8": "test_attempts_are_clamped_here_and_refused_elsewhere",
     "unknown kind is refused before any write": "test_an_unknown_kind_is_refused_before_any_write",
     "research-evidence refuses document fields": "test_evidence_refuses_every_field_of_a_document",
+    "approve on a foreign or missing lane answers alike before the entry is read":
+        "test_foreign_and_missing_are_answered_alike_by_the_same_statement",
+    "nothing to do and no rights answer alike in status, body and wait":
+        "test_nothing_to_do_and_no_right_to_it_are_one_answer_also_in_how_long_they_wait",
+    "open to done directly is refused": "test_open_to_done_directly_is_refused",
+    "superuser without a grant": "test_a_superuser_without_a_grant_is_refused_and_a_conductor_is_not",
     "abort is no command lane": "test_queue_commands_are_steer_follow_up_and_abort_and_abort_is_no_queue",
 }
 
@@ -70,13 +78,20 @@ def cited() -> frozenset[str]:
     """The rows that stand as words in the tests."""
     texts = (path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_citations.py")
     return frozenset(word for text in texts
-                     for word in re.findall(r"(?<![\w-])[ABC][1-9][0-9]?\b", CASES.sub("", text))) & set(ROWS)
+                     for word in re.findall(r"(?<![\w-])[ABCD][1-9][0-9]?\b", CASES.sub("", text))) & set(ROWS)
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in LATER])
 def test_every_row_is_named_by_a_test(row: str) -> None:
     """REQUIREMENTS: `grep -r A15 tests` finds the test that proves it."""
     assert row in cited(), f"{row} is named by no test: cite it where it is proven, or say in LATER what brings it"
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_every_case_of_time_is_named_by_a_test(case: str) -> None:
+    """The plan of cases: a test by the name of each."""
+    texts = (path.read_text() for path in (ROOT / "tests").rglob("*.py") if path.name != "test_citations.py")
+    assert any(re.search(rf"\b{case}\b", text) for text in texts), f"{case} is named by no test"
 
 
 def test_what_comes_later_is_not_claimed_already() -> None:

@@ -74,7 +74,7 @@ def test_a_new_process_begins_anywhere_among_the_tenants(driver: Driver) -> None
     # One in six each: that one of them has none of 120 happens once in a billion tries.
     assert all(first), first
     assert rotation.anywhere(rotation.Scope(None, ids[3]), [pair, ("default", "chat")]) == [ids[3] - 1, 0]
-    new = claimer(cursors={}, workspace_id=default_workspace().pk)
+    new = claimer(cursors={}, workspaces=(default_workspace().pk,))
     assert len(batch(new, 10).jobs) == 6
 
 
@@ -177,10 +177,10 @@ def test_a_key_of_a_tenant_or_a_workspace_sees_its_own_alone(driver: Driver) -> 
     driver.enqueue(tenant="a")
     driver.enqueue(tenant="b")
     here = default_workspace().pk
-    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspace_id=here, tenant_id=tenant_id("b")))} == {
+    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspaces=(here,), tenant_id=tenant_id("b")))} == {
         tenant_id("b")
     }
-    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspace_id=here))} == {tenant_id("a")}
+    assert {j.tenant_id for j in driver.claim(5, by=claimer(workspaces=(here,)))} == {tenant_id("a")}
     assert len(driver.claim(5)) == 1
 
 

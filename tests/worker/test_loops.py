@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from jobs import clock
-from jobs.models import Attempt, Job, Leader, Receipt, Worker
-from jobs.services import intake
+from jobs.models import Attempt, Delivery, Firing, Job, Leader, Receipt, Worker
+from jobs.services import cancellation, intake, tenancy, timers
 from jobs.services.intake import Request
+from jobs.services.overview import overview
+from jobs.services.timers import Draft
 from jobs.store.claim import Claimer, claim
 from jobs.store.sql import durable
 from tests.database import rows
+from tests.services.calling import allowing, url
+from tests.sinks import OK, Sink, slowly
 from tests.worker.processes import Process, environment, until
+from tests.worker.test_atomic import HOOKED
 from tests.worker.test_crashes import locked, waiting_for_lock
 
 # Lease 3, grace 1, a pass each second, a poll; the leader's lease (2) has run out before the job's.
@@ -35,7 +43,7 @@ class Pump(Process):
     @property
     def holder(self) -> str:
         """What its leases are held by."""
-        return str(until(lambda: self.of("pump.ready") or self._ended_early(), 30)[0]["holder"])
+        return str(until(lambda: self.of("pump.ready") or self._ended_early(), 30)[0]["worker"])
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [x for x in list(self.lines) if x["event"] == event]
@@ -137,19 +145,66 @@ def test_thousands_of_lapsed_rows_of_every_sort_are_resolved_by_a_pump_alone(pum
     assert max(batches) <= 200
 
 
-def test_a_pump_runs_every_duty_and_is_no_worker(pumps, jobs):
-    """E2: it leads, promotes what is due, has no row that would vouch for types, and gives all back in the end."""
+def test_a_pump_runs_every_duty_and_vouches_for_the_house_s_jobs_alone(pumps, jobs):
+    """E2, D13: it leads, promotes what is due, claims nobody's jobs, and gives all back in the end."""
     pump = pumps()
     until(lambda: set(Leader.objects.exclude(ticked_at=None).values_list("duty", flat=True))
           >= {"recovery", "deadlines", "repair", "closing", "retention", "workers"}, 30)
     assert {str(h) for h in Leader.objects.values_list("holder", flat=True)} == {pump.holder}
     job_id = intake.enqueue("echo", {}, delay_s=1).id
     until(lambda: jobs.get(job_id).gate is None, 20)
-    assert not Worker.objects.exists()
+    row = Worker.objects.get()
+    assert row.name.startswith("pump ")
+    assert (row.worker_groups, {name.partition("@")[0] for name in row.types}) == (
+        ["system"], {"callback-delivery", "job-ended"})
+    # On pages it is no worker that would run what waits.
+    assert (jobs.state(job_id), overview().workers) == ("queued", 0)
     assert pump.stop() == 0
     assert pump.of("pump.stopped")
     assert pump.log == ""
     assert not Leader.objects.exclude(holder=None).exists()
+
+
+def test_of_several_pumps_one_sends_and_the_next_sends_again_where_it_was_killed_at_it(pumps, settings):
+    """D13, E11, case-I03: callbacks are drained under leases; told again under the same id, no worker is needed."""
+    with Sink(slowly(4)) as sink:
+        allowing(settings, sink)
+        told = {"CALLBACK_HTTP": "on", "CALLBACK_ALLOW": f"127.0.0.1:{sink.port}"}
+        job_id = intake.enqueue("echo", {}, callback_url=url(sink)).id
+        cancellation.cancel(job_id, by="test")
+        running = {p.holder: p for p in (pumps(**told) for _ in range(2))}
+        until(lambda: sink.got, 30)
+        held = Attempt.objects.get(ended_at=None)
+        running.pop(str(held.worker_id)).kill()
+        assert len(sink.got) == 1
+        sink.answer = OK
+        until(lambda: Delivery.objects.filter(job_id=job_id, state="delivered").exists(), 60)
+        assert len({(got.headers["webhook-id"], got.body) for got in sink.got}) == 1
+        ends = Attempt.objects.filter(job_id=held.job_id).order_by("number").values_list("outcome", "worker_id")
+        [other] = running
+        assert [(outcome, str(worker)) for outcome, worker in ends] == [
+            ("lapsed", str(held.worker_id)), ("completed", other)]
+
+
+def test_a_pump_of_a_profile_does_the_house_s_jobs_of_its_workspaces_alone(pumps, settings, tmp_path):
+    """D13, E2: timers and ends of other workspaces are left to others; what is the site's is led all the same."""
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": HOOKED["JOBS_DEFINITIONS"].split(",")}
+    for slug in ("mine", "also", "theirs"):
+        place = tenancy.make_workspace(slug)
+        timers.put(tenancy.tenant(place, None), "tick", Draft("echo", every_s=1), by="test")
+        job_id = intake.enqueue("watched", {"path": str(tmp_path / slug)}, workspace=slug).id
+        cancellation.cancel(job_id, by="test")
+    pump = pumps("--workspace", "mine", "--workspace", "also", **HOOKED)
+    until(lambda: Job.objects.filter(type="job-ended", state="completed").count() == 2, 30)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["also", "mine"]
+    until(lambda: leader("recovery") == pump.holder, 30)
+    until(lambda: Firing.objects.values("timer").distinct().count() == 2, 30)
+    assert set(Job.objects.filter(type="echo").values_list("workspace__slug", flat=True)) == {"mine", "also"}
+    assert not Leader.objects.filter(duty="timers").exists()
+    later = pumps(**HOOKED)
+    until(lambda: (tmp_path / "theirs").exists(), 30)
+    assert Attempt.objects.get(job__workspace__slug="theirs").worker_id == uuid.UUID(later.holder)
+    until(lambda: Job.objects.filter(type="echo", workspace__slug="theirs").exists(), 30)
 
 
 def test_a_pump_ends_at_once_on_ctrl_c(pumps):
@@ -161,9 +216,14 @@ def test_a_pump_ends_at_once_on_ctrl_c(pumps):
 
 def test_a_pump_refuses_what_it_does_not_know(database):
     """A30: exit 2 for an option, 1 where there is no database."""
-    wrong = Pump("--slots", "3")
+    wrong = Pump("--groups", "default")
     assert wrong.wait() == 2
-    assert "unrecognized arguments: --slots 3" in wrong.log
+    assert "unrecognized arguments: --groups default" in wrong.log
+    for said, words in ((("--workspace", "defualt"), "no workspace 'defualt'; did you mean 'default'?"),
+                        (("--slots", "0"), "--slots must be from 1 to")):
+        with pytest.raises(CommandError, match=re.escape(words)) as refused:
+            call_command("runpump", *said)
+        assert refused.value.returncode == 2
     lost = Pump(DATABASE_URL="postgres://nobody@127.0.0.1:9/nothing")
     assert lost.wait() == 1
     assert "The database cannot be used" in lost.log
@@ -187,9 +247,7 @@ def test_a_worker_gives_its_leadership_back_when_it_drains(workers, jobs):
 
 
 def test_jobs_paused_for_want_of_their_type_are_resumed_by_a_worker_that_knows_it(workers, jobs):
-    """E7: every such process by itself, and soon after its start; a pump knows no types and leaves them."""
-    from jobs.services import cancellation
-
+    """E7: every such process by itself, and soon after its start; a pump does not know it and leaves it."""
     job_id = jobs.add("echo")
     cancellation.pause(job_id, by="test", reason="unregistered_type")
     assert jobs.state(job_id) == "paused"

@@ -42,6 +42,9 @@ class Command(BaseCommand):
     second one hands back at once. Exit codes: 0 drained, empty, or recycled by --max-jobs, --max-age or --max-memory;
     1 it could not start, or with --once and --until-empty the database was lost; 2 the options are wrong."""
 
+    # What the database says of the whole site is asked for by the web process or a pump.
+    gauges = False
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The options of a worker."""
         parser.add_argument("--slots", type=int, default=None, help="jobs at once (default JOBS['SLOTS'])")
@@ -80,8 +83,7 @@ class Command(BaseCommand):
             sys.exit(code)
 
     def _measured(self, plan: Plan, output: Output, options: dict[str, Any]) -> int:
-        # Its own counts alone: what the database says is asked for by the web process or a pump.
-        end_metrics = serve_metrics(options, gauges=False)
+        end_metrics = serve_metrics(options, gauges=self.gauges)
         try:
             return self._work(plan, output, reloads=options["autoreload"])
         finally:
@@ -115,8 +117,7 @@ class Command(BaseCommand):
         try:
             return Worker(plan, output)
         except DatabaseError as error:
-            raise CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
-                               "Is it up, and migrated (manage.py migrate)?") from error
+            raise unusable(error) from error
         except OSError as error:
             raise CommandError(f"It cannot start: {error}") from error
 
@@ -146,6 +147,12 @@ class Command(BaseCommand):
             listen=not options["no_listen"], loops=not options["no_loops"], max_jobs=options["max_jobs"],
             max_age_s=options["max_age"], max_memory_mb=options["max_memory"],
             liveness_file=options["liveness_file"])
+
+
+def unusable(error: DatabaseError) -> CommandError:
+    """What is said where nothing can be done without a database."""
+    return CommandError(f"The database cannot be used: {str(error).strip().splitlines()[0]}\n"
+                        "Is it up, and migrated (manage.py migrate)?")
 
 
 class _Stops:
