@@ -21,7 +21,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 from tests.crash.grid import CELLS, FAULTS
-from tests.crash.run import FAST, ROOT, Batch
+from tests.crash.run import FAST, Batch
+from tests.warm import ROOT
 
 NAME = "test_jobsite_crash"
 

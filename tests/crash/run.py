@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,11 +21,11 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from tests import warm
 from tests.crash.checker import check
 from tests.crash.grid import GROUPS, Cell
 from tests.crash.recorder import recorded
 
-ROOT = Path(__file__).resolve().parents[2]
 # Short, so that a lapse is seen soon.
 FAST = {"JOBS_LEASE_S": "5", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1",
         "JOBS_DEFINITIONS": "tests.crash.definitions"}
@@ -50,7 +49,7 @@ def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> An
 class Actor:
     """One process of ours, and what it said."""
 
-    process: subprocess.Popen[bytes]
+    process: warm.Process
     out: Path
     errors: Path
 
@@ -145,8 +144,7 @@ class Batch:
     def _start(self, name: str, *arguments: str, armed: str = "") -> Actor:
         out, errors = self.folder / f"{name}.out", self.folder / f"{name}.err"
         with out.open("wb") as stdout, errors.open("wb") as stderr:
-            process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=stdout,
-                                       stderr=stderr, env={**self.env, "JOBS_FAILPOINTS": armed})
+            process = warm.start(arguments, {**self.env, "JOBS_FAILPOINTS": armed}, stdout=stdout, stderr=stderr)
         self.actors.append(Actor(process, out, errors))
         return self.actors[-1]
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from django.db import connection
+
+from tests import warm
 
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,9 +56,8 @@ class Process:
         self.lines: list[dict[str, Any]] = []
         self.plain: list[str] = []
         self.errors: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error::ResourceWarning", "manage.py", command, *arguments], cwd=REPOSITORY,
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self._process = warm.start(["manage.py", command, *arguments], env, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._hear)]
         for reader in self._readers:
             reader.start()
