@@ -94,9 +94,7 @@ def start(arguments: Sequence[str], env: dict[str, str], *, stdout: Stream, stde
         said = json.dumps({"arguments": list(arguments), "env": env}).encode()
         socket.send_fds(_server(), [said], [theirs.fileno(), out, errors])
     made = Warm(arguments, int(told.recv(64)), told)
-    for name, descriptor in (("stdout", read_out), ("stderr", read_errors)):
-        if descriptor is not None:
-            setattr(made, name, open(descriptor, "r" if text else "rb"))
+    made.stdout, made.stderr = (None if x is None else os.fdopen(x, "r" if text else "rb") for x in (read_out, read_errors))
     return made
 
 
