@@ -83,18 +83,20 @@ class Warm:
 Process = Warm | subprocess.Popen[Any]
 
 
-def start(arguments: Sequence[str], env: dict[str, str], *, stdout: Stream, stderr: Stream,
-          text: bool = False) -> Process:
+def start(arguments: Sequence[str], env: dict[str, str], *, stdout: Stream, stderr: Stream, text: bool = False,
+          start_new_session: bool = False) -> Process:
     """`python *arguments` with this environment; its stdin is empty. `arguments` begin with manage.py or with -m."""
     if _may_change_the_beginning(env):
         return subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=env, text=text, stdin=subprocess.DEVNULL,
-                                stdout=stdout, stderr=stderr)
+                                stdout=stdout, stderr=stderr, start_new_session=start_new_session)
     told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs, _end_of(stdout) as (out, read_out), _end_of(stderr) as (errors, read_errors):
-        said = json.dumps({"arguments": list(arguments), "env": env}).encode()
+    with (theirs, _end_of(stdout) as (out, read_out),
+          _end_of(stdout if stderr == subprocess.STDOUT else stderr) as (errors, read_errors)):
+        said = json.dumps({"arguments": list(arguments), "env": env, "session": start_new_session}).encode()
         socket.send_fds(_server(), [said], [theirs.fileno(), out, errors])
     made = Warm(arguments, int(told.recv(64)), told)
-    made.stdout, made.stderr = (None if x is None else os.fdopen(x, "r" if text else "rb") for x in (read_out, read_errors))
+    mode = "r" if text else "rb"
+    made.stdout, made.stderr = (None if x is None else os.fdopen(x, mode) for x in (read_out, read_errors))
     return made
 
 
@@ -113,6 +115,9 @@ def _end_of(stream: Stream) -> Iterator[tuple[int, int | None]]:
             yield write, read
         finally:
             os.close(write)
+    elif stream == subprocess.DEVNULL:
+        with open(os.devnull, "wb") as nothing:
+            yield nothing.fileno(), None
     else:
         yield (stream if isinstance(stream, int) else stream.fileno()), None  # type: ignore[union-attr]
 
@@ -209,6 +214,8 @@ def _become(said: dict[str, Any]) -> None:
     """What Python and Django do first, with the settings of this environment."""
     os.environ.clear()
     os.environ.update({"DJANGO_SETTINGS_MODULE": "jobsite.settings", **said["env"]})
+    if said["session"]:
+        os.setsid()
     sys.warnoptions.append("error::ResourceWarning")
     warnings.filterwarnings("error", category=ResourceWarning)
     # Settings that cannot be used are refused by whoever reads them next.
