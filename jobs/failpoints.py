@@ -17,7 +17,8 @@ POINTS = frozenset({
     "publish.committing", "publish.committed", "atomic.written", "ended.written",
     "recovery.found", "recovery.written", "promote.written",
     "cancel.written", "command.written", "command.consumed", "requeue.written", "bulk.written", "bulk.committed",
-    "bulk.gathered", "redact.written", "erase.written",
+    "bulk.gathered", "redact.written", "erase.written", "window.spent",
+    "delivery.sent",
     "test.handler",
 })
 _armed: dict[str, Callable[[], None]] = {}

@@ -106,6 +106,11 @@ CELLS: list[Cell] = [
     *_each("recovery.written", "recover", "quick",
            {"kill": "leased", "raise": "queued", "drop": "queued", "cut": "queued"}, outcomes=LAPSED, starts=(2,)),
     *_each("promote.written", "promote", "quick", dict.fromkeys(FAULTS, "queued")),
+    # --- a failure spends its tenant's only retry: what was rolled back was not spent, or its next end is a letter
+    *_worker("window.spent", "spending", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=(FAILED, (1, 2)),
+             cut=(FAILED, (1, 2))),
+    # --- a callback is sent and nobody has noted it: sent again, under its own id (case-I02); its sender is the job
+    *(Cell("delivery.sent", fault, "sender", "quick", LAPSED if fault == "kill" else FAILED, ()) for fault in FAULTS),
 ]
 POINTS = list(dict.fromkeys(cell.point for cell in CELLS))
 # The short form: every place is killed, and every second one has one of the other faults, in turns.
