@@ -28,13 +28,14 @@ FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2",
 
 
 def until(look: Callable[[], T], seconds: float = 15) -> T:
-    """What `look` answers once that is true; fails after so many seconds."""
-    end = time.monotonic() + seconds
+    """What `look` answers once that is true; fails after so many seconds. Looks as often as a twentieth of the wait."""
+    begun = time.monotonic()
     while True:
         if found := look():
             return found
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"not within {seconds} s"
+        time.sleep(min(0.1, max(0.01, waited / 20)))
 
 
 def test_database() -> str:
