@@ -17,7 +17,8 @@ POINTS = frozenset({
     "publish.committing", "publish.committed", "atomic.written", "ended.written",
     "recovery.found", "recovery.written", "promote.written",
     "cancel.written", "command.written", "command.consumed", "requeue.written", "bulk.written", "bulk.committed",
-    "bulk.gathered", "redact.written", "erase.written", "timer.fired", "timer.committed",
+    "bulk.gathered", "redact.written", "erase.written", "window.spent", "delivery.sent",
+    "timer.fired", "timer.committed",
     "test.handler",
 })
 _armed: dict[str, Callable[[], None]] = {}

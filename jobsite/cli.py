@@ -6,6 +6,7 @@ nothing is started. `python -m jobsite` is the same command line where there is 
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ INTERRUPTED = 130
 def execute(argv: Sequence[str]) -> None:
     """Run a management command; Ctrl-C and a closed pipe end it without a traceback."""
     _before_settings(argv)
+    # What is imported stays: looking through it for garbage, again and again and at the exit, is a third of a start.
+    gc.disable()
     try:
         with ExitStack() as until_the_end:
             _Utility(list(argv), until_the_end).execute()
@@ -41,6 +44,8 @@ def execute(argv: Sequence[str]) -> None:
         # Whoever read us has seen enough; nothing may be written any more, not even at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    finally:
+        gc.enable()
 
 
 class _Utility(ManagementUtility):
@@ -53,6 +58,8 @@ class _Utility(ManagementUtility):
     def fetch_command(self, subcommand: str) -> BaseCommand:
         """The command, with a database to run on if it needs one."""
         command = super().fetch_command(subcommand)
+        gc.freeze()
+        gc.enable()
         if needs_database(self.argv):
             self._until_the_end.enter_context(database())
         return command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -27,6 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
         from jobsite import postgres
 
         _server = postgres.start(Path(__file__).resolve().parents[1])
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Thousands of tests and all modules: nothing of that is garbage, and looking through it costs a tenth of the run.
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

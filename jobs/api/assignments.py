@@ -29,6 +29,7 @@ from jobs.api.describing import (
 from jobs.api.places import place
 from jobs.api.security import caller
 from jobs.api.views import View, answer
+from jobs.conf import conf
 from jobs.live.room import Looked
 from jobs.models import Key
 from jobs.outcomes import Completed, Failed
@@ -114,7 +115,7 @@ class Extend(View):
             if seconds and hasattr(plain, "jobs_parked"):
                 plain.jobs_parked = waits
             elif seconds:
-                with place(waits.holder):
+                with place(waits.holder, conf().WAITS_PER_KEY, retry_after_s=1):
                     beats.wait(waits.name, seconds)
                 told = beats.look(key, name)
         return answer(shapes.extended(told))
@@ -125,9 +126,9 @@ def beat(key: Key, name: str, body: dict[str, Any], known: Collection[str]) -> b
     parsing.refuse_unknown(body, known)
     stage = fields.entry(body, "progress")
     parsing.refuse_unknown(stage or (), ("stage", "event"), beneath="progress.")
-    costs.reported(key, name, body.get("cost_usd"))
+    cost = costs.read(body.get("cost_usd"))
     with parsing.beneath("checkpoint"):
-        return beats.extend(key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage,
+        return beats.extend(key, name, checkpoint=fields.entry(body, "checkpoint"), stage=stage, cost=cost,
                             diagnostic=fields.entry(body, "diagnostic"), consumed=fields.texts(body, "consumed") or ())
 
 
@@ -154,10 +155,10 @@ class Complete(View):
 
 def finished(key: Key, held: Assignment, body: dict[str, Any]) -> Completed:
     """What a completion hands in, its cost kept: nothing is, unless both may be said."""
-    costs.check(body.get("cost_usd"))
+    cost = costs.read(body.get("cost_usd"))
     with parsing.beneath("artifact"):
         done = runners.completed(held, body.get("artifact"))
-    costs.reported(key, held.id, body.get("cost_usd"), last=True)
+    costs.last_word(key, held.id, cost)
     return done
 
 

@@ -159,7 +159,7 @@ def _of_framework(error: APIException) -> tuple[int, dict[str, Any], dict[str, s
     return number, body_of(number, None, codecs.printable(str(error.detail))), headers
 
 
-def refused(error: JobsError) -> dict[str, Any]:
+def refusal_of_one(error: JobsError) -> dict[str, Any]:
     """A refusal as the member of an answer to many: the members of its problem, of which `status` is the number."""
     number, body, _ = refusal(error)
     return {"status": number, **{name: value for name, value in body.items() if name not in ("request_id", "status")}}

@@ -1,4 +1,4 @@
-"""Places to wait in, where a thread of the server waits: so many of each holder and of the process."""
+"""Places to wait in, where a thread of the server waits: so many of each holder, and of the process for all of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from jobs.conf import conf
 from jobs.live.access import TooMany
@@ -15,11 +16,11 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def place(holder: str) -> Iterator[None]:
-    """One of the places of a runner's key. Raises TooMany."""
+def place(holder: str, most: int, **facts: Any) -> Iterator[None]:
+    """One of the `most` places of a holder. Raises TooMany with these facts."""
     with _lock:
-        if _waiting[holder] >= conf().WAITS_PER_KEY or _waiting.total() >= conf().LIVE_MOST:
-            raise TooMany("Too many requests of this key wait already.", retry_after_s=1)
+        if _waiting[holder] >= most or _waiting.total() >= conf().LIVE_MOST:
+            raise TooMany("Too many requests of yours wait already." if _waiting[holder] >= most else "", **facts)
         _waiting[holder] += 1
     try:
         yield

@@ -19,6 +19,7 @@ from jobs.api.holding import Brought
 from jobs.api.places import place
 from jobs.api.security import caller
 from jobs.api.views import View, answer
+from jobs.conf import conf
 from jobs.live.room import Looked
 from jobs.models import Key
 from jobs.money import shown
@@ -90,7 +91,7 @@ class Claim(View):
             plain.jobs_parked = Waits(wish, seconds)
             return answer(None)
         if seconds:
-            with place(f"claim:{key.pk}"):
+            with place(f"claim:{key.pk}", conf().WAITS_PER_KEY, retry_after_s=1):
                 found, more = claiming.wait(wish, seconds)
         if hasattr(plain, "jobs_undo"):
             plain.jobs_undo = partial(claiming.give_back, wish, found)

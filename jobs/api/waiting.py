@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -23,6 +20,7 @@ from jobs.api import parsing, shapes
 from jobs.api.agents import spelled
 from jobs.api.describing import ref, told, whole
 from jobs.api.errors import Unauthenticated
+from jobs.api.places import place
 from jobs.api.security import caller, named_tenant, tenant_scope
 from jobs.api.views import View, answer
 from jobs.conf import conf
@@ -129,13 +127,9 @@ async def ended(parked: Parked) -> JobsError | None:
 # --- in a thread ---------------------------------------------------------------------------------------------------
 
 
-_waiting: Counter[str] = Counter()
-_lock = threading.Lock()
-
-
 def _wait(parked: Parked) -> None:
     until, asked = clock.monotonic() + parked.seconds, clock.Every(STANDING_S, first_after_s=STANDING_S)
-    with _place(parked.bearer.holder):
+    with place(f"job:{parked.bearer.holder}", conf().LIVE_PER_HOLDER):
         while (left := until - clock.monotonic()) > 0:
             # Nothing of the database is held while waiting.
             connection.close()
@@ -156,19 +150,3 @@ def _stands(bearer: Bearer) -> bool:
     if isinstance(over, access.NotAllowed):
         raise over
     return over is None
-
-
-@contextmanager
-def _place(holder: str) -> Iterator[None]:
-    """One of the places to wait in. Raises TooMany."""
-    with _lock:
-        if _waiting[holder] >= conf().LIVE_PER_HOLDER or _waiting.total() >= conf().LIVE_MOST:
-            raise TooMany("Too many requests of yours wait already." if _waiting[holder] else "")
-        _waiting[holder] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _waiting[holder] -= 1
-            if not _waiting[holder]:
-                del _waiting[holder]

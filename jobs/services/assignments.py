@@ -30,8 +30,8 @@ log = logging.getLogger("jobs.claim")
 LOCK_NOT_AVAILABLE = "55P03"
 # How many jobs with spoilt rows one claim finds at most; the next one goes on.
 MOST_SPOILT = 20
-__all__ = ["FAULTS", "Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "extend", "hand_back_unknown",
-           "look_after", "peek", "start", "take"]
+__all__ = ["FAULTS", "Answer", "Batch", "Beat", "Claimed", "Claimer", "Locked", "Moved", "completed", "extend",
+           "hand_back_unknown", "look_after", "peek", "start", "take"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,11 @@ def start(jobs: Sequence[tuple[str, str]], by: str, *, patience_ms: int = 0) -> 
 def peek(fences: Sequence[str]) -> dict[str, Beat]:
     """What `extend` answers, without renewing anything."""
     return _beats(fences, due.peek(fences))
+
+
+def completed(fences: Sequence[str]) -> set[str]:
+    """Those of these attempts that their holders have completed: of another one nothing is believed (A2)."""
+    return due.completed(fences)
 
 
 def hand_back_unknown(worker_id: str, known: Sequence[str], by: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.db import connection
@@ -21,9 +22,12 @@ from jobs.leases import heartbeat_s
 from jobs.models import Key
 from jobs.outcomes import ResultStatus
 from jobs.selectors import Assignment
-from jobs.services import assignments, commands, noted, overtime, progress, runners, stages
+from jobs.services import assignments, commands, costs, noted, overtime, progress, runners, stages
 from jobs.services.commands import Command
+from jobs.services.costs import Cost
 from jobs.states import State
+from jobs.store.moves import Fact
+from jobs.store.sql import durable
 
 START_MS = 500
 # Leases that were renewed so short a time ago are not written anew.
@@ -50,13 +54,15 @@ class Extended:
 
 
 def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, stage: dict[str, Any] | None = None,
-           diagnostic: dict[str, Any] | None = None, consumed: Sequence[str] = ()) -> Extended:
+           diagnostic: dict[str, Any] | None = None, consumed: Sequence[str] = (),
+           cost: Decimal | None = None) -> Extended:
     """Renew a lease; the first time the job becomes running (A9, C33).
 
-    Keeps a checkpoint `{seq, ...}`, records a stage `{stage, event}` (B30), logs a diagnostic (B32). `consumed` are ids
-    of commands that this attempt has dealt with: they are told no more (E8, E12). Raises NotFound, StaleFence,
-    DurationExceeded, StaleCheckpoint, TooMuchProgress, and Invalid invalid_checkpoint, undeclared_stage,
-    invalid_progress, invalid_diagnostic, unknown_command. Durable.
+    Keeps a checkpoint `{seq, ...}`, records a stage `{stage, event}` (B30) and what the attempt has cost so far (C12):
+    all of these or, if one is refused, none. Logs a diagnostic (B32). `consumed` are ids of commands that this attempt
+    has dealt with: they are told no more (E8, E12). Raises NotFound, StaleFence, DurationExceeded, StaleCheckpoint,
+    TooMuchProgress, BudgetExhausted, and Invalid invalid_checkpoint, undeclared_stage, invalid_progress,
+    invalid_diagnostic, unknown_command. Durable.
     """
     held = selectors.assignment(key.pk, name)
     said = None if diagnostic is None else snapshot(diagnostic, beneath="diagnostic.")
@@ -68,15 +74,16 @@ def extend(key: Key, name: str, *, checkpoint: dict[str, Any] | None = None, sta
     runners.check_time(key, held)
     beat = _renewed([held]).get(held.id)
     if beat is None:
-        raise overtime.refusal(selectors.assignment(key.pk, name))
+        ended = selectors.assignment(key.pk, name)
+        raise (cost is not None and costs.refusal(ended)) or overtime.refusal(ended)
     if beat.state == State.LEASED:
         _start(key, held)
     if said is not None:
         noted.note(held, said)
-    if stage is not None:
-        _stage(key, held, stage)
-    if checkpoint is not None:
-        _checkpoint(key, held, checkpoint)
+    if checkpoint is not None or stage is not None or cost is not None:
+        spent = _keep(key, held, checkpoint, stage, cost)
+        if spent is not None:
+            costs.end(key, held, spent)
     told = commands.after_beat(held.job_id, held.id, beat, consumed, runners.actor(key))
     held = selectors.assignment(key.pk, name)
     return _extended(held, beat, told)
@@ -176,25 +183,45 @@ def _check_stage(held: Assignment, said: dict[str, Any]) -> None:
                          beneath="progress.")
 
 
-def _stage(key: Key, held: Assignment, said: dict[str, Any]) -> None:
-    """Once for each change: a runner may say its stage with every heartbeat."""
-    name, event = said["stage"], said.get("event", "started")
-    if stages.reported(held, name, event):
-        return
-    progress.stage(registry().exact(held.type, held.version), held.job_id, held.id, name, event, runners.actor(key),
-                   attempt=held.number)
+def _keep(key: Key, held: Assignment, checkpoint: dict[str, Any] | None, stage: dict[str, Any] | None,
+          cost: Decimal | None) -> Cost | None:
+    """In one transaction, so that a refusal leaves nothing; what the job has cost, if that was said."""
+    facts = [] if stage is None else _stage(key, held, stage)
+    if checkpoint is not None:
+        facts += _checkpoint(key, held, checkpoint)
 
+    def write() -> Cost | None:
+        for fact in facts:
+            progress.keep(fact)
+        return None if cost is None else costs.keep(held.job_id, held.id, cost)
 
-def _checkpoint(key: Key, held: Assignment, value: dict[str, Any]) -> None:
-    number = value["seq"]
     try:
-        progress.checkpoint(held.job_id, held.id, number, value, runners.actor(key))
+        return durable(write)
     except StaleFence:
         now = selectors.assignment(key.pk, held.id)
         if not now.live:
-            raise StaleFence(status=now.state) from None
-        kept = (now.checkpoint_number, bytes(now.checkpoint_hash or b""))
-        if kept == (number, codecs.digest(codecs.canonical(value))):
-            return
-        raise StaleCheckpoint(f"The last checkpoint is {now.checkpoint_number}.", field="checkpoint",
-                              last=now.checkpoint_number) from None
+            raise ((cost is not None and costs.refusal(now)) or StaleFence(status=now.state)) from None
+        if checkpoint is None or now.checkpoint_number == held.checkpoint_number:
+            raise
+    # Another heartbeat has kept a checkpoint meanwhile: this very one, or it is refused.
+    return _keep(key, now, checkpoint, stage, cost)
+
+
+def _stage(key: Key, held: Assignment, said: dict[str, Any]) -> list[Fact]:
+    """Once for each change: a runner may say its stage with every heartbeat."""
+    name, event = said["stage"], said.get("event", "started")
+    if stages.reported(held, name, event):
+        return []
+    return [progress.stage_fact(registry().exact(held.type, held.version), held.job_id, held.id, name, event,
+                                runners.actor(key), attempt=held.number)]
+
+
+def _checkpoint(key: Key, held: Assignment, value: dict[str, Any]) -> list[Fact]:
+    """Nothing to do for the one that is kept already."""
+    kept = (held.checkpoint_number, bytes(held.checkpoint_hash or b""))
+    if kept == (value["seq"], codecs.digest(codecs.canonical(value))):
+        return []
+    if value["seq"] <= held.checkpoint_number:
+        raise StaleCheckpoint(f"The last checkpoint is {held.checkpoint_number}.", field="checkpoint",
+                              last=held.checkpoint_number)
+    return [progress.checkpoint_fact(held.job_id, held.id, value["seq"], value, runners.actor(key))]

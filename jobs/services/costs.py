@@ -7,6 +7,7 @@ counts once. Costs are facts beside the receipts: their kinds are closed (E12), 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -15,12 +16,15 @@ from jobs.errors import Conflict, StaleFence
 from jobs.models import Key
 from jobs.money import amount, shown
 from jobs.outcomes import Failed
+from jobs.selectors import Assignment
 from jobs.services import runners
 from jobs.store import costs as store
 from jobs.store.costs import Cost
 from jobs.store.sql import durable
 
-__all__ = ["BudgetExhausted", "Cost", "check", "failing", "left", "outcome", "report", "reported"]
+__all__ = ["BudgetExhausted", "Cost", "end", "failing", "keep", "last_word", "left", "outcome", "read", "refusal",
+           "report"]
+
 
 class BudgetExhausted(Conflict):
     """The job has cost more than it may, and has ended with that."""
@@ -39,35 +43,36 @@ def report(job_id: str, fence: str, total: Decimal) -> Cost:
 
     A smaller number than was said before changes nothing. Raises StaleFence.
     """
-    found = durable(lambda: store.report(job_id, fence, total))
+    return durable(lambda: keep(job_id, fence, total))
+
+
+def keep(job_id: str, fence: str, total: Decimal) -> Cost:
+    """The same in the present transaction. Raises StaleFence."""
+    found = store.report(job_id, fence, total)
     if found is None:
         raise StaleFence()
     return found
 
 
-def check(value: Any) -> None:
-    """Whether this may be a cost; null and absent may. Raises Invalid invalid_cost_usd."""
-    if value is not None:
-        amount(value, "cost_usd", code="invalid_cost_usd")
+def read(value: Any) -> Decimal | None:
+    """A cost as a runner says it; null and absent say nothing. Raises Invalid invalid_cost_usd."""
+    return None if value is None else amount(value, "cost_usd", code="invalid_cost_usd")
 
 
-def reported(key: Key, name: str, value: Any, *, last: bool = False) -> None:
-    """A runner's word on what its assignment has cost so far; null and absent say nothing. Durable.
+def last_word(key: Key, name: str, total: Decimal | None) -> None:
+    """What an assignment has cost once it is complete, which is taken, since it is paid for. Durable. Raises NotFound.
 
-    Beyond what the job may cost the attempt ends with that, but for the `last` word: a completion is taken, since it is
-    paid for. Raises NotFound, StaleFence, BudgetExhausted, and Invalid invalid_cost_usd.
+    What follows tells its repeat from one that came too late.
     """
-    if value is None:
-        return
-    total, held = amount(value, "cost_usd", code="invalid_cost_usd"), selectors.assignment(key.pk, name)
-    try:
-        cost = report(held.job_id, held.id, total)
-    except StaleFence:
-        # What follows the last word tells its repeat from one that came too late.
-        if last:
-            return
-        raise _refusal(key, name) from None
-    if cost.over and not last:
+    if total is not None:
+        held = selectors.assignment(key.pk, name)
+        with suppress(StaleFence):
+            report(held.job_id, held.id, total)
+
+
+def end(key: Key, held: Assignment, cost: Cost) -> None:
+    """Beyond what its job may cost an attempt ends with that. Raises BudgetExhausted, if so."""
+    if cost.over:
         runners.settle(key, held, outcome(cost))
         raise BudgetExhausted(outcome(cost).message)
 
@@ -77,9 +82,9 @@ def failing(key: Key, name: str, value: Any, said: Failed) -> Failed:
 
     Raises NotFound, and Invalid invalid_cost_usd.
     """
-    if value is None:
+    if (total := read(value)) is None:
         return said
-    total, held = amount(value, "cost_usd", code="invalid_cost_usd"), selectors.assignment(key.pk, name)
+    held = selectors.assignment(key.pk, name)
     spent = Failed(BudgetExhausted.code, said.message, retryable=False)
     try:
         return spent if report(held.job_id, held.id, total).over else said
@@ -88,10 +93,9 @@ def failing(key: Key, name: str, value: Any, said: Failed) -> Failed:
         return spent if held.reason_code == BudgetExhausted.code else said
 
 
-def _refusal(key: Key, name: str) -> Conflict:
-    now = selectors.assignment(key.pk, name)
-    return BudgetExhausted(status=now.state) if now.reason_code == BudgetExhausted.code else StaleFence(
-        status=now.state)
+def refusal(ended: Assignment) -> BudgetExhausted | None:
+    """What the holder of an attempt that has ended by its cost is told; None: it has not."""
+    return BudgetExhausted(status=ended.state) if ended.reason_code == BudgetExhausted.code else None
 
 
 def left(job_ids: Sequence[str]) -> dict[str, Decimal]:

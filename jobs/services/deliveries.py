@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core import signing as cookies
 from django.db.models import QuerySet
 
-from jobs import clock, codecs, publish, selectors
+from jobs import clock, codecs, failpoints, publish, selectors
 from jobs.callbacks import Endpoint, group
 from jobs.clock import jsonable
 from jobs.conf import callback_policy, conf
@@ -81,6 +81,7 @@ def deliver(delivery_id: str, sender: str) -> dict[str, str | int | None]:
     # Nobody keeps a connection while it waits for strangers.
     publish.give_back()
     answer = sending.post(target, body, headers, callback_policy())
+    failpoints.at("delivery.sent")
     _keep(row, target, answer)
     if answer.code is not None:
         raise JobError(answer.code, _words(answer), retryable=answer.code not in FINAL)

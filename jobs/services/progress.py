@@ -37,23 +37,42 @@ def check_stage(definition: Definition, name: object, event: object, *, beneath:
         raise Invalid(f"an event is one of {', '.join(EVENTS)}", field=f"{beneath}event", code="invalid_progress")
 
 
+def stage_fact(definition: Definition, job_id: str, fence: str, name: str, event: str, by: str, *,
+               attempt: int | None = None) -> Fact:
+    """A declared stage, and by which attempt (its number), to be recorded (B30). Raises Invalid."""
+    check_stage(definition, name, event)
+    now = {"event": event, "stage": name, **({} if attempt is None else {"attempt": attempt})}
+    return Fact(words.job_id(job_id), Kind.PROGRESS, {"by": by, "progress": now}, words.fence(fence),
+                progress=codecs.canonical(now))
+
+
 def stage(definition: Definition, job_id: str, fence: str, name: str, event: str, by: str, *,
           attempt: int | None = None) -> Moved:
     """Record a declared stage, and by which attempt (its number) (B30). Raises Invalid and StaleFence."""
-    check_stage(definition, name, event)
-    now = {"event": event, "stage": name, **({} if attempt is None else {"attempt": attempt})}
-    return _answer(Fact(words.job_id(job_id), Kind.PROGRESS, {"by": by, "progress": now}, words.fence(fence),
-                        progress=codecs.canonical(now)))
+    return durable(lambda: keep(stage_fact(definition, job_id, fence, name, event, by, attempt=attempt)))
 
 
-def checkpoint(job_id: str, fence: str, number: int, value: Any, by: str) -> Moved:
-    """Keep resume data under a number above the last one (C33). Raises Invalid and StaleFence."""
+def checkpoint_fact(job_id: str, fence: str, number: int, value: Any, by: str) -> Fact:
+    """Resume data under a number above the last one, to be recorded (C33). Raises Invalid."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 2**31:
         raise Invalid("must be a whole number above the last checkpoint's", field="seq", code="invalid_checkpoint")
     text = codecs.canonical(value, max_bytes=CHECKPOINT_BYTES)
     hash_ = codecs.digest(text)
-    return _answer(Fact(words.job_id(job_id), Kind.CHECKPOINT, {"by": by, "checkpoint": number, "hash": hash_.hex()},
-                        words.fence(fence), checkpoint=(text, number, hash_)))
+    return Fact(words.job_id(job_id), Kind.CHECKPOINT, {"by": by, "checkpoint": number, "hash": hash_.hex()},
+                words.fence(fence), checkpoint=(text, number, hash_))
+
+
+def checkpoint(job_id: str, fence: str, number: int, value: Any, by: str) -> Moved:
+    """Keep resume data under a number above the last one (C33). Raises Invalid and StaleFence."""
+    return durable(lambda: keep(checkpoint_fact(job_id, fence, number, value, by)))
+
+
+def keep(fact: Fact) -> Moved:
+    """Record it in the present transaction. Raises StaleFence."""
+    answer = record([fact])[0]
+    if isinstance(answer, JobsError):
+        raise answer
+    return answer
 
 
 def next_checkpoint(job_id: str, fence: str, value: Any, by: str) -> int:
@@ -78,10 +97,3 @@ def _last(job_id: str) -> int:
 def read(text: str | None) -> Any:
     """A stored checkpoint as a value; None where there is none, or it cannot be read any more."""
     return codecs.stored(text)
-
-
-def _answer(fact: Fact) -> Moved:
-    answer = durable(lambda: record([fact]))[0]
-    if isinstance(answer, JobsError):
-        raise answer
-    return answer

@@ -216,6 +216,9 @@ _EXTEND = """WITH live AS MATERIALIZED (
         LEFT JOIN mine ON mine.id = live.id"""
 
 
+_COMPLETED = f"SELECT id::text FROM jobs_attempt WHERE id = ANY({array('uuid')}) AND outcome = 'completed'"
+
+
 def extend(fences: Sequence[str]) -> dict[str, Beat]:
     """Renew these leases; what there is to know of each attempt that is still live (A45, E8).
 
@@ -236,6 +239,11 @@ _OF_WORKER = f"""SELECT job_id::text, id::text FROM jobs_attempt WHERE ended_at 
 def peek(fences: Sequence[str]) -> dict[str, Beat]:
     """What `extend` would answer, without renewing anything."""
     return {id_: (state, abort, unread) for id_, state, abort, unread in rows(_PEEK, [packed(fences)])}
+
+
+def completed(fences: Sequence[str]) -> set[str]:
+    """Those of these attempts that have ended with their work done, which nobody but their holders can say."""
+    return {id_ for id_, in rows(_COMPLETED, [packed(fences)])}
 
 
 def live_of_worker(worker_id: str, known: Sequence[str]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from jobs import failpoints
 from jobs.conf import conf
 from jobs.store.sql import array, packed, rows, run
 
@@ -103,6 +104,7 @@ def take(kind: Kind, wanted: Mapping[int, int]) -> dict[int, int]:
     if spends:
         run(_SPEND, [packed(spends), packed([windows[t].spent for t in spends]), packed([granted[t] for t in spends]),
                      kind.value])
+        failpoints.at("window.spent")
     return {**wanted, **granted}
 
 

@@ -145,9 +145,12 @@ class Heartbeats(threading.Thread):
             self._apply(live, assignments.peek([x.job.fence for x in live]))
 
     def _apply(self, asked: list[Live], beats: dict[str, assignments.Beat]) -> None:
+        void = [x.job.fence for x in asked if x.job.fence not in beats and not self._is_over(x)]
+        # Its own transaction was committed in a child, or in a thread, that has not come to say so.
+        settled = assignments.completed(void) if void else set()
         for live in asked:
             beat = beats.get(live.job.fence)
-            if live.ended or live.run.settled or live.verdict is not None:
+            if self._is_over(live) or live.job.fence in settled:
                 continue
             if beat is None:
                 self._slots.stop(live, "claim_lost", Interrupted("claim_lost"))
@@ -157,3 +160,7 @@ class Heartbeats(threading.Thread):
                 self._slots.stop(live, beat.abort, Stopped(beat.abort))
             if beat.unread:
                 live.run.heard()
+
+    @staticmethod
+    def _is_over(live: Live) -> bool:
+        return live.ended or live.run.settled or live.verdict is not None

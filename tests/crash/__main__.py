@@ -21,7 +21,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 from tests.crash.grid import CELLS, FAULTS
-from tests.crash.run import FAST, ROOT, Batch
+from tests.crash.run import FAST, Batch, told
+from tests.sinks import Sink
+from tests.warm import ROOT
 
 NAME = "test_jobsite_crash"
 
@@ -57,12 +59,12 @@ def main() -> int:
         parser.error("DATABASE_URL must name a server on which a database may be made")
     seed = random.randrange(10**6) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    with own_database(os.environ["DATABASE_URL"]) as url:
-        os.environ.update({**FAST, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "jobsite.settings"})
+    with own_database(os.environ["DATABASE_URL"]) as url, Sink() as sink:
+        os.environ.update({**FAST, **told(sink), "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "jobsite.settings"})
         import django
 
         django.setup()
-        return _storm(url, given, seed) if given.storm else _batches(url, given, random.Random(seed))
+        return _storm(url, given, seed) if given.storm else _batches(url, given, random.Random(seed), sink)
 
 
 def _storm(url: str, given: argparse.Namespace, seed: int) -> int:
@@ -79,7 +81,7 @@ def _storm(url: str, given: argparse.Namespace, seed: int) -> int:
     return bool(found)
 
 
-def _batches(url: str, given: argparse.Namespace, chance: random.Random) -> int:
+def _batches(url: str, given: argparse.Namespace, chance: random.Random, sink: Sink) -> int:
     from django.db import connections
 
     from tests import database
@@ -93,7 +95,7 @@ def _batches(url: str, given: argparse.Namespace, chance: random.Random) -> int:
             database.empty()
             began = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
-                faults = Batch(url, url, Path(folder), cells, prepare.api_key()).run()
+                faults = Batch(url, url, Path(folder), cells, prepare.api_key(), sink).run()
             connections.close_all()
             runs += len(cells)
             bad += len(faults)

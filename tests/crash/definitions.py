@@ -87,6 +87,15 @@ def _group(n: int) -> list[Any]:
         _note(run, path, "end")
         return "done"
 
+    @job(f"spending-{n}", **options)
+    def spending(run: Any, path: str) -> str:
+        """Fails once, and has one retry."""
+        _note(run, path, "start")
+        if run.claims < 2:
+            raise ValueError("the first time it fails")
+        _note(run, path, "end")
+        return "done"
+
     @job(f"apart-{n}", worker_group=f"apart{n}", retry=SOON)
     def apart(run: Any, path: str) -> str:
         """In an isolated child."""
@@ -96,7 +105,7 @@ def _group(n: int) -> list[Any]:
         return "done"
 
     outside = external(f"outside-{n}", worker_group=f"outside{n}", input=Opaque(), artifact=Opaque(), retry=SOON)
-    return [quick, slow, publishing, atomic, told, obeying, apart, outside]
+    return [quick, slow, publishing, atomic, told, obeying, spending, apart, outside]
 
 
 STORM: dict[str, Any] = {

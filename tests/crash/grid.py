@@ -109,6 +109,11 @@ CELLS: list[Cell] = [
     # --- a timer fires; whoever comes next finds its moment undone, or done ---
     *_each("timer.fired", "fire", "quick", {"kill": "none", "raise": "made", "drop": "none", "cut": "made"}),
     *_each("timer.committed", "fire", "quick", dict.fromkeys(FAULTS, "made")),
+    # --- a failure spends its tenant's only retry: what was rolled back was not spent, or its next end is a letter
+    *_worker("window.spent", "spending", kill=(LAPSED, (1, 2)), **{"raise": (FAILED, (1, 2))}, drop=(FAILED, (1, 2)),
+             cut=(FAILED, (1, 2))),
+    # --- a callback is sent and nobody has noted it: sent again, under its own id (case-I02); its sender is the job
+    *(Cell("delivery.sent", fault, "sender", "quick", LAPSED if fault == "kill" else FAILED, ()) for fault in FAULTS),
 ]
 POINTS = list(dict.fromkeys(cell.point for cell in CELLS))
 # The short form: every place is killed, and every second one has one of the other faults, in turns.

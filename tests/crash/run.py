@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -22,11 +21,12 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from tests import warm
 from tests.crash.checker import check
 from tests.crash.grid import GROUPS, Cell
 from tests.crash.recorder import recorded
+from tests.sinks import Sink
 
-ROOT = Path(__file__).resolve().parents[2]
 # Short, so that a lapse is seen soon.
 FAST = {"JOBS_LEASE_S": "5", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2", "JOBS_DRAIN_GRACE_S": "1",
         "JOBS_DEFINITIONS": "tests.crash.definitions"}
@@ -46,11 +46,16 @@ def until(look: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> An
         time.sleep(0.05)
 
 
+def told(sink: Sink) -> dict[str, str]:
+    """The environment in which callbacks may go there, and where no address is a stranger's."""
+    return {"CALLBACK_HTTP": "on", "CALLBACK_ALLOW": f"127.0.0.1:{sink.port}"}
+
+
 @dataclass
 class Actor:
     """One process of ours, and what it said."""
 
-    process: subprocess.Popen[bytes]
+    process: warm.Process
     out: Path
     errors: Path
 
@@ -109,11 +114,11 @@ class Case:
 class Batch:
     """Some cells at once, on a database that is empty but for the default workspace."""
 
-    def __init__(self, url: str, dsn: str, folder: Path, cells: Sequence[Cell], api_key: str) -> None:
-        self.dsn, self.folder, self.api_key = dsn, folder, api_key
+    def __init__(self, url: str, dsn: str, folder: Path, cells: Sequence[Cell], api_key: str, sink: Sink) -> None:
+        self.dsn, self.folder, self.api_key, self.sink = dsn, folder, api_key, sink
         self.path = str(folder / "executions.jsonl")
         self.env = {**os.environ, **FAST, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "jobsite.settings",
-                    "ALLOWED_HOSTS": "localhost,127.0.0.1"}
+                    "ALLOWED_HOSTS": "localhost,127.0.0.1", **told(sink)}
         self.cases = [Case(cell, n) for n, cell in enumerate(cells)]
         self.actors: list[Actor] = []
         self.healthy: list[Actor] = []
@@ -122,12 +127,15 @@ class Batch:
     def run(self) -> list[str]:
         """All of it; the violations and broken expectations."""
         assert len(self.cases) <= GROUPS
+        self.sink.got.clear()
         try:
             self._prepare()
-            # Workers and claims over HTTP have duties of their own: what is armed in a duty comes before them.
-            duties = [case for case in self.cases if case.cell.actor in ("recover", "promote", "fire")]
-            self._let_it_happen(duties)
-            rest = [case for case in self.cases if case not in duties]
+            # Workers and claims over HTTP have duties of their own: what is armed in a duty comes before them. And all
+            # of them send callbacks: whoever is armed for that comes next.
+            first = ("recover", "promote", "fire"), ("sender",)
+            for actors in first:
+                self._let_it_happen([case for case in self.cases if case.cell.actor in actors])
+            rest = [case for case in self.cases if not any(case.cell.actor in actors for actors in first)]
             for n in range(0, len(rest), AT_ONCE):
                 self._let_it_happen(rest[n:n + AT_ONCE])
             self._repeat()
@@ -145,14 +153,13 @@ class Batch:
     def _start(self, name: str, *arguments: str, armed: str = "") -> Actor:
         out, errors = self.folder / f"{name}.out", self.folder / f"{name}.err"
         with out.open("wb") as stdout, errors.open("wb") as stderr:
-            process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=stdout,
-                                       stderr=stderr, env={**self.env, "JOBS_FAILPOINTS": armed})
+            process = warm.start(arguments, {**self.env, "JOBS_FAILPOINTS": armed}, stdout=stdout, stderr=stderr)
         self.actors.append(Actor(process, out, errors))
         return self.actors[-1]
 
-    def _worker(self, name: str, groups: str, slots: int, armed: str = "") -> Actor:
+    def _worker(self, name: str, groups: str, slots: int, *flags: str, armed: str = "") -> Actor:
         return self._start(name, "manage.py", "runworker", "--skip-checks", "--json", "--slots", str(slots), "--groups",
-                           groups, armed=armed)
+                           groups, *flags, armed=armed)
 
     def _serve(self, name: str, armed: str = "") -> tuple[Actor, str]:
         with socket.socket() as probe:
@@ -174,7 +181,8 @@ class Batch:
             if case.cell.actor == "fire":
                 prepare.timer(case.type, {"path": self.path})
             elif case.cell.actor not in ("enqueue", "api"):
-                case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, case.group)
+                case.job = prepare.job(case.cell.actor, case.type, {"path": self.path}, case.group,
+                                       f"http://127.0.0.1:{self.sink.port}/")
 
     def _let_it_happen(self, cases: Sequence[Case]) -> None:
         for case in cases:
@@ -192,7 +200,7 @@ class Batch:
                 until(lambda actor=actor: actor.process.poll() is not None, f"{case.name}: its death")
                 if actor.process.returncode != -signal.SIGKILL:
                     self.faults.append(f"{case.name}: ended with {actor.process.returncode}, not by the kill")
-            elif case.cell.actor not in ("worker", "api", "runner"):
+            elif case.cell.actor not in ("worker", "sender", "api", "runner"):
                 until(lambda actor=actor: actor.process.poll() is not None, f"{case.name}: its end")
         for case in cases:
             self._look_after(case)
@@ -202,7 +210,10 @@ class Batch:
         name = f"{case.n}-{case.cell.point}"
         match case.cell.actor:
             case "worker":
-                case.actor = self._worker(name, case.group, 1, armed)
+                case.actor = self._worker(name, case.group, 1, armed=armed)
+            case "sender":
+                # Where it lives on, it takes no bulk operation away from those that are armed for one.
+                case.actor = self._worker(name, case.group, 1, "--no-loops", armed=armed)
             case "api" | "runner":
                 case.actor, case.url = self._serve(name, armed)
             case "enqueue":
@@ -296,11 +307,14 @@ class Batch:
     def _judge(self) -> None:
         lines = recorded(self.path)
         wanted = [case.job for case in self.cases if case.job is not None]
-        told = self._rows("SELECT id::text FROM jobs_job WHERE type = 'job-ended'")
-        wanted += [row["id"] for row in told]
+        tellers = self._rows("SELECT id::text FROM jobs_job WHERE type = 'job-ended'")
+        wanted += [row["id"] for row in tellers]
+        wanted += [row["id"] for case in self.cases if case.cell.actor == "sender"
+                   for row in self._rows("SELECT id::text FROM jobs_job WHERE type = %s", case.type)]
         for what, seen, expected in (
-                ("jobs that tell of an end", len(told), self._count("told")),
+                ("jobs that tell of an end", len(tellers), self._count("told")),
                 ("tellings", len({x["job"] for x in lines if x["what"] == "told"}), self._count("told")),
+                ("callbacks", len({got.told["id"] for got in self.sink.got}), self._acting("sender")),
                 ("rows of the domain", len(self._rows("SELECT name FROM auth_group")), self._count("atomic"))):
             if seen != expected:
                 self.faults.append(f"{seen} {what}, expected {expected}")
@@ -316,6 +330,9 @@ class Batch:
             for what, seen, expected in found:
                 if seen != expected:
                     self.faults.append(f"{case.name}: {what} {seen}, expected {expected}")
+
+    def _acting(self, actor: str) -> int:
+        return sum(case.cell.actor == actor for case in self.cases)
 
     def _count(self, kind: str) -> int:
         return sum(case.cell.kind == kind for case in self.cases)

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,9 +16,10 @@ from typing import Any
 
 import psycopg
 
+from tests import warm
 from tests.crash.checker import check
 from tests.crash.recorder import recorded
-from tests.crash.run import FAST, ROOT, until
+from tests.crash.run import FAST, until
 
 WORKERS = 3
 GROUP = "storm"
@@ -39,7 +39,7 @@ class Storm:
         self.path = str(folder / "executions.jsonl")
         self.chance = random.Random(seed)
         self.env = {**os.environ, **FAST, "DATABASE_URL": url}
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[warm.Process] = []
         self.frozen: dict[int, float] = {}
         self.done: Counter[str] = Counter()
         self.modes: dict[str, str] = {}
@@ -73,11 +73,10 @@ class Storm:
             for mode in modes]
         self.modes = {a.id: mode for a, mode in zip(intake.enqueue_many(requests), modes, strict=True)}
 
-    def _worker(self) -> subprocess.Popen[bytes]:
+    def _worker(self) -> warm.Process:
         with (self.folder / "workers.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "manage.py", "runworker", "--skip-checks", "--groups", GROUP, "--slots", "8"],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
+            return warm.start(["manage.py", "runworker", "--skip-checks", "--groups", GROUP, "--slots", "8"], self.env,
+                              stdout=log, stderr=log)
 
     def _fault(self) -> None:
         self._thaw()

@@ -4,6 +4,7 @@ three in eight of its cells; `python -m tests.crash --repeats 5` is the long one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,31 @@ from tests.crash import prepare
 from tests.crash.database import dsn
 from tests.crash.grid import CELLS, FAULTS, SHORT
 from tests.crash.run import FAST, Batch
+from tests.sinks import Sink
 from tests.worker.processes import test_database
 
 # Dozens of processes at once: one batch after the other, or leases run out for want of a processor.
 pytestmark = pytest.mark.xdist_group("crash")
 
 
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as made:
+        yield made
+
+
 @pytest.fixture(autouse=True)
-def _site(settings: Any) -> None:
-    settings.JOBS = {**settings.JOBS, "DEFINITIONS": [FAST["JOBS_DEFINITIONS"]], "LEASE_S": float(FAST["JOBS_LEASE_S"])}
+def _site(settings: Any, sink: Sink) -> None:
+    settings.JOBS = {**settings.JOBS, "DEFINITIONS": [FAST["JOBS_DEFINITIONS"]], "LEASE_S": float(FAST["JOBS_LEASE_S"]),
+                     "CALLBACKS": True, "CALLBACK_HTTP": True, "CALLBACK_ALLOW": [f"127.0.0.1:{sink.port}"]}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("form", SHORT)
-def test_a_crash_at_every_named_place_loses_nothing(database: None, tmp_path: Path, form: str) -> None:
+def test_a_crash_at_every_named_place_loses_nothing(database: None, tmp_path: Path, sink: Sink, form: str) -> None:
     """I1 to I8, A2, A3, A36, E8, E14.21, case-A18: each cell ends as it was written down beforehand."""
-    assert Batch(test_database(), dsn(), tmp_path, SHORT[form], prepare.api_key()).run() == []
+    assert Batch(test_database(), dsn(), tmp_path, SHORT[form], prepare.api_key(), sink).run() == []
 
 
 def test_every_place_of_the_source_is_in_the_grid() -> None:

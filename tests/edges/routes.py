@@ -3,11 +3,11 @@
 `"METHOD pattern": Entry(permission, kind, body)`. The kind says whose things are tried as the name in the path: `job`
 (a waiting one), `letter` (failed, with an open dead letter), `done` (completed), `assignment` (a held one), `workspace`
 (its slug), `delivery`, `secret`, `bulk` (an operation that was begun), `subject` (a tenant, whose throttle it is),
-`timer`, `quorum`, `lane`, `any` (any word does, the thing is made by naming it); none for a route without a name. A body must be
-one that the route would follow; `"<job>"` in it is the caller's own thing of that kind. `also`: a permission that what
-is sent asks for beside. `role`: what a grant must say beside. `whole`: a tenant's key is refused, whatever it may.
-`makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand in `PUBLIC`, with
-the reason.
+`timer`, `quorum`, `lane`, `any` (any word does, the thing is made by naming it); none for a route without a name. A
+body must be one that the route would follow; `"<job>"` in it is the caller's own thing of that kind. `also`: a
+permission that what is sent asks for beside. `role`: what a grant must say beside. `whole`: a tenant's key is refused,
+whatever it may. `makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand
+in `PUBLIC`, with the reason.
 """
 
 from __future__ import annotations

@@ -71,6 +71,9 @@ BROKEN = {"nan", "infinity", "overflow", "huge_int", "big_int", "unsafe_int", "h
 FEW = ("nul_key", "true", "null", "zero", "negative", "fraction", "text_number", "empty", "long", "list", "object",
        "controls", "emoji", "quote", "naive", "year_zero", "far", "int_32", "safe_int", "length_201", "texts", "nested",
        "empty_key", "lists", "deep", "regex")
+# What no JSON may hold is refused before a field is looked at: said in the first field of every door, and where a field
+# may hold anything, which bounds its own.
+ANYTHING = {"input", "payload", "checkpoint", "artifact", "diagnostic"}
 # One body may take as long, at its best of a few tries.
 PATIENCE_S = 0.25
 FIELDS = {
@@ -161,7 +164,8 @@ def test_no_value_in_any_field_breaks_anything(api, door):
     path, method = path_of(api, door), METHODS.get(door, "POST")
     rows = everything()
     for field in FIELDS[door]:
-        for name, value in _values(door):
+        first = field == FIELDS[door][0] or field in ANYTHING
+        for name, value in ((name, value) for name, value in _values(door) if first or name not in BROKEN):
             base = "".join(f", {json.dumps(k)}: {json.dumps(v)}" for k, v in BASE.get(door, {}).items() if k != field)
             raw = f'{{"{field}": {value}{base}}}'.encode()
             began = time.perf_counter()

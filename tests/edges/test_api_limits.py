@@ -9,8 +9,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from jobs.models import Job, Limits, Tenant
-from jobs.services import limits, recovery, tenancy
+from jobs.services import costs, limits, recovery, tenancy
 from tests import database as db
+from tests.driver import check
 from tests.edges.caller import ALL, Caller, everything, problem
 
 PATH = "/workspaces/default/job-limits"
@@ -193,6 +194,30 @@ def test_a_runner_is_told_what_is_left_and_ends_with_the_job_beyond_it(api: Call
     assert told["result_envelope"]["error"]["reason_code"] == "budget_exhausted"
     attempts = api.get(f"/jobs/{job['id']}/attempts").json()["attempts"]
     assert [a["cost_usd"] for a in attempts] in (["1.00", "0.51"], ["0.51", "1.00"])
+
+
+def test_a_heartbeat_is_kept_whole_or_not_at_all(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C12, C33: a cost that comes with a checkpoint that is refused counts as little as that, and the other way."""
+    job, held = api.enqueue(), api.claim_one()
+    point = {"seq": 3, "at": "page 3"}
+    assert api.assignment(held, "extend", {"checkpoint": point, "cost_usd": "0.25"}).status_code == 200
+    for refused, code in (({"seq": 0}, "invalid_checkpoint"), ({"seq": 3}, "stale_checkpoint"),
+                          ({"seq": 2, "at": "page 3"}, "stale_checkpoint")):
+        answer = api.assignment(held, "extend", {"checkpoint": refused, "cost_usd": "0.75"})
+        assert answer.json()["code"] == code
+    later, cost = {"checkpoint": {"seq": 4}, "cost_usd": "0.75"}, costs.store.report
+    monkeypatch.setattr(costs.store, "report", lambda *_: None)
+    problem(api.assignment(held, "extend", later), 409, "stale_claim")
+    found = Job.objects.get(pk=job["id"])
+    assert (str(found.cost_usd), found.checkpoint_number) == ("0.250000000", 3)
+    check(found.pk)
+    monkeypatch.setattr(costs.store, "report", cost)
+    # The same checkpoint once more, with what has been spent meanwhile.
+    for again in ({"checkpoint": point, "cost_usd": "0.50"}, later):
+        assert api.assignment(held, "extend", again).status_code == 200
+    found.refresh_from_db()
+    assert (str(found.cost_usd), found.checkpoint_number) == ("0.750000000", 4)
+    check(found.pk)
 
 
 def test_a_failure_beyond_the_maximum_is_not_retried_and_a_completion_is_taken(api: Caller) -> None:

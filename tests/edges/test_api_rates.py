@@ -15,6 +15,7 @@ from django.db import connection
 from jobs.models import Key
 from jobs.services import keys, rates
 from tests import database as db
+from tests import warm
 from tests.edges.caller import Caller, problem
 from tests.edges.test_api_served import Site, _await, _free_port
 
@@ -158,9 +159,8 @@ def test_a_revoked_key_is_refused_by_every_process_within_a_second(api, tmp_path
     """RELIABILITY 6.5.6: also by those that had read it, under a real server."""
     port = _free_port()
     with (tmp_path / "served.log").open("w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "tests.edges.served", str(port),
-                                   str(connection.settings_dict["NAME"])], env=os.environ, stdout=log,
-                                  stderr=subprocess.STDOUT)
+        server = warm.start(["-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
+                            dict(os.environ), stdout=log, stderr=subprocess.STDOUT)
         try:
             _await(server, port)
             site = Site(port, api)

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -20,6 +19,7 @@ from django.db import connection
 
 from jobs.models import Job, Receipt
 from tests import database as db
+from tests import warm
 from tests.driver import check
 from tests.edges.caller import Caller
 
@@ -53,7 +53,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _await(server: subprocess.Popen[bytes], port: int) -> None:
+def _await(server: warm.Process, port: int) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         assert server.poll() is None, "the server ended"
@@ -71,8 +71,7 @@ def site(database, tmp_path):
     env = {**os.environ, "JOBS_POLL_S": "0.1"}
     name = str(connection.settings_dict["NAME"])
     with (tmp_path / "served.log").open("w") as log:
-        server = subprocess.Popen([sys.executable, "-m", "tests.edges.served", str(port), name], env=env, stdout=log,
-                                  stderr=subprocess.STDOUT)
+        server = warm.start(["-m", "tests.edges.served", str(port), name], env, stdout=log, stderr=subprocess.STDOUT)
     try:
         _await(server, port)
         yield Site(port, Caller())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs import selectors
-from jobs.api import waiting
+from jobs.api import places, waiting
 from jobs.live.access import TooMany
 from jobs.models import Job
 from jobs.services import assignments, keys
@@ -151,14 +151,14 @@ def test_a_key_has_so_many_places_to_wait_in(api, driver, settings):
     """Threads are bounded; 429 with a code."""
     settings.JOBS = {**settings.JOBS, "LIVE_PER_HOLDER": 1}
     job_id = driver.enqueue()
-    with waiting._place(f"key:{api.key.pk}"):
+    with places.place(f"job:key:{api.key.pk}", 1):
         problem(api.get(f"/jobs/{job_id}/wait?timeoutMs=100"), 429, "too_many_connections")
-        with waiting._place("key:of another"):
+        with places.place("job:key:of another", 1):
             pass
     assert api.get(f"/jobs/{job_id}/wait?timeoutMs=1").status_code == 200
-    with pytest.raises(TooMany), waiting._place("a"), waiting._place("a"):
+    with pytest.raises(TooMany), places.place("a", 1), places.place("a", 1):
         pass
-    assert not waiting._waiting
+    assert not places._waiting
     problem(Caller(permissions=["enqueue"]).get(f"/jobs/{job_id}/wait"), 403, "permission_denied")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.contrib.sessions.backends.db import SessionStore
 from django.db import connection
 
+from tests import warm
+
 
 @contextmanager
 def serving(**environment: str) -> Iterator[int]:
@@ -25,16 +26,15 @@ def serving(**environment: str) -> Iterator[int]:
 
 
 @contextmanager
-def server(*, port: int = 0, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def server(*, port: int = 0, **environment: str) -> Iterator[tuple[int, warm.Process]]:
     """The same with its process, on a port that is free or on this one."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
         port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
-        env={**os.environ, "PGAPPNAME": "served", **environment},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    server = warm.start(["-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
+                        {**os.environ, "PGAPPNAME": "served", **environment},
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         _await(server, port)
         yield port, server
@@ -43,7 +43,7 @@ def server(*, port: int = 0, **environment: str) -> Iterator[tuple[int, subproce
         server.wait()
 
 
-def _await(server: subprocess.Popen[bytes], port: int) -> None:
+def _await(server: warm.Process, port: int) -> None:
     until = time.monotonic() + 60
     while True:
         assert server.poll() is None, "the server ended"

@@ -28,6 +28,7 @@ from jobsite.examples.holding import Failure, Held, Work
 from jobsite.examples.runner import Runner, main
 from jobsite.factory.contracts import CONTRACTS
 from jobsite.research import chain, reading
+from tests import warm
 from tests.driver import check
 from tests.edges.caller import Caller
 
@@ -89,9 +90,8 @@ def served(folder: Path, **environment: str) -> Iterator[Site]:
     """Daphne on the test database, and its end with that of all runners."""
     port = _free_port()
     with (folder / "served.log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
-            env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT)
+        server = warm.start(["-m", "tests.edges.served", str(port), str(connection.settings_dict["NAME"])],
+                            {**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT)
     site = Site(port, folder)
 
     def answers() -> bool:

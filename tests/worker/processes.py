@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from django.db import connection
+
+from tests import warm
 
 T = TypeVar("T")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,13 +28,14 @@ FAST = {"JOBS_LEASE_S": "3", "JOBS_RECOVERY_GRACE_S": "1", "JOBS_POLL_S": "0.2",
 
 
 def until(look: Callable[[], T], seconds: float = 15) -> T:
-    """What `look` answers once that is true; fails after so many seconds."""
-    end = time.monotonic() + seconds
+    """What `look` answers once that is true; fails after so many seconds. Looks as often as a twentieth of the wait."""
+    begun = time.monotonic()
     while True:
         if found := look():
             return found
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.01)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"not within {seconds} s"
+        time.sleep(min(0.1, max(0.01, waited / 20)))
 
 
 def test_database() -> str:
@@ -55,9 +57,8 @@ class Process:
         self.lines: list[dict[str, Any]] = []
         self.plain: list[str] = []
         self.errors: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error::ResourceWarning", "manage.py", command, *arguments], cwd=REPOSITORY,
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self._process = warm.start(["manage.py", command, *arguments], env, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
         self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._hear)]
         for reader in self._readers:
             reader.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 import uuid
@@ -15,7 +16,7 @@ from jobs import clock
 from jobs.conf import registry
 from jobs.errors import StaleFence
 from jobs.models import Artifact, Command
-from jobs.outcomes import Stopped
+from jobs.outcomes import Interrupted, Stopped
 from jobs.services import commands
 from jobs.services.assignments import Claimed
 from jobs.worker.away import Away
@@ -175,6 +176,28 @@ def test_news_goes_to_a_child_that_has_the_job(driver):
     run.heard()
     run.stop("enough")
     assert told == [{"heard": True}, {"stop": "enough"}]
+
+
+def test_an_attempt_that_has_settled_itself_is_not_taken_for_lost(driver):
+    """A2: between its commit and its word of it, a child's atomic job is over and no claim of anybody else's."""
+    lost = []
+    for complete in (True, False):
+        job = driver.claim_one() if driver.enqueue("patient", {"seconds": 60}) else None
+        slots = Slots(1, driver.claimer.by, lambda: None)
+        try:
+            slots.begin([(job, registry().find(job.type, job.version))])
+            [live] = slots.live.values()
+            beats = Heartbeats(slots, uuid.UUID(driver.claimer.worker_id), driver.claimer.by, lost.append, Silent())
+            driver.start(job)
+            driver.complete(job) if complete else driver.fail(job)
+            beats._look([live])
+            beats._renew([live], math.inf)
+            assert (live.verdict, lost) == ((None, []) if complete else (Interrupted("claim_lost"), [live]))
+            live.run.note_settled()
+            slots.stop(live, "over", Stopped("over"))
+            until(lambda slots=slots: slots.ended)
+        finally:
+            slots.close()
 
 
 def test_an_attempt_too_young_for_a_look_is_looked_at_soon_after(driver):

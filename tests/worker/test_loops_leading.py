@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,21 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from tests.worker.processes import REPOSITORY, environment, until
+from tests import warm
+from tests.worker.processes import environment, until
 
 LEASE_S = 2.0
-Start = Callable[..., subprocess.Popen]
+Start = Callable[..., warm.Process]
 
 
 @pytest.fixture
 def start(database: None, tmp_path: Path) -> Iterator[Start]:
     """Starts candidates, which are dead when the test ends."""
-    started: list[subprocess.Popen] = []
+    started: list[warm.Process] = []
 
-    def start_(**env: str) -> subprocess.Popen:
-        argv = [sys.executable, "-m", "tests.worker.candidate", str(tmp_path / "beliefs"), str(LEASE_S)]
-        started.append(subprocess.Popen(argv, cwd=REPOSITORY, env=environment(**env), stdin=subprocess.DEVNULL))
+    def start_(**env: str) -> warm.Process:
+        argv = ["-m", "tests.worker.candidate", str(tmp_path / "beliefs"), str(LEASE_S)]
+        started.append(warm.start(argv, environment(**env), stdout=subprocess.DEVNULL, stderr=2))
         return started[-1]
 
     yield start_

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import clock
-from jobs.errors import Invalid, NotFound
-from jobs.management.operating import one_line, person
-from jobs.models import BulkOperation
-from jobs.services import letters, operations
+from jobs.management.bulk import carry_out, place, report, span
+from jobs.management.operating import one_line
+from jobs.services import operations
 from jobs.services.operations import JOB_VERBS, JobMatch, Pace
-from jobs.services.triage import Triage
 from jobs.states import State
 
-SKIPPED = 3
-PAUSE_S = 0.2
 SAMPLE = 20
-UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 _WORDS = (("type", "of the job"), ("queue", ""), ("worker-group", ""), ("failed-for", "the reason of its latest move"),
           ("agent", ""), ("exclusive-group", ""), ("session-key", ""), ("workspace", "slug"), ("tenant", "subject"))
 
@@ -64,44 +58,16 @@ class Command(BaseCommand):
         self.stdout.write(f"{many} match; nothing was done. Say --yes to {verb} them.")
 
     def _do(self, said: dict[str, Any], match: JobMatch) -> None:
-        if not said["reason"]:
-            raise CommandError("Say why with --reason.")
-        begun = operations.begin(said["verb"], match, by=person(), reason=said["reason"], pace=Pace(rate=said["rate"]),
-                                 allow_archived=True)
-        try:
-            _carry_on(begun)
-        except KeyboardInterrupt:
-            operations.stop(begun.pk, by=person())
-            self.stderr.write("Stopped.")
-        begun.refresh_from_db()
-        ended = "" if begun.end == "finished" else f", then {begun.end}"
-        self.stdout.write(f"{begun.done:,} of {begun.total or begun.gathered:,} done{ended}")
-        for code, number in sorted(begun.skipped.items()):
-            self.stdout.write(f"{number:,} left alone: {code}")
-        if begun.skipped or begun.end != "finished":
-            raise SystemExit(SKIPPED)
-
-
-def _carry_on(begun: BulkOperation) -> None:
-    duty = Triage()
-    while not begun.ended:
-        if not duty.carry_on(begun.pk):
-            clock.sleep(PAUSE_S)
-        begun.refresh_from_db()
+        begun = carry_out(self, said, match, Pace(rate=said["rate"]), allow_archived=True)
+        report(self, begun, f"{begun.done:,} of {begun.total or begun.gathered:,} done")
 
 
 def _match(said: dict[str, Any]) -> JobMatch:
-    place, tenants = letters.places(said["workspace"], said["tenant"])
-    if said["workspace"] and place is None:
-        raise NotFound("There is no such workspace.", field="workspace")
-    if said["tenant"] and len(tenants) != 1:
-        raise Invalid("is in several workspaces; name one" if tenants else "is unknown", field="tenant")
-    return JobMatch(place, tenants[0] if tenants else None, said["type"], None, said["queue"], said["worker_group"],
+    workspace, tenant = place(said)
+    return JobMatch(workspace, tenant, said["type"], None, said["queue"], said["worker_group"],
                     tuple(sorted(said["state"] or ())), said["failed_for"], said["agent"], said["exclusive_group"],
                     said["session_key"], since=said["newer"], until=said["older"])
 
 
 def _ago(text: str) -> datetime:
-    if len(text) < 2 or text[-1] not in UNITS or not text[:-1].isdigit() or len(text) > 6:
-        raise argparse.ArgumentTypeError("must be a span like 30m, 6h or 7d")
-    return clock.now() - timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])
+    return clock.now() - span(text)

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from jobs import clock
-from jobs.errors import Invalid, NotFound
-from jobs.management.operating import one_line, person
-from jobs.models import BulkOperation
+from jobs.errors import NotFound
+from jobs.management.bulk import carry_out, place, report, span
+from jobs.management.operating import one_line
 from jobs.services import letters, operations
 from jobs.services.letters import Cluster
 from jobs.services.operations import Match, Pace
-from jobs.services.triage import Triage
-
-SKIPPED = 3
-PAUSE_S = 0.2
-UNITS = {"m": 60, "h": 3_600, "d": 86_400}
 
 
 class Command(BaseCommand):
@@ -86,32 +80,9 @@ class Command(BaseCommand):
         if said["dry_run"]:
             self.stdout.write(f"{_counted(letters.counted(match))} match; nothing was done.")
             return
-        if not said["reason"]:
-            raise CommandError("Say why with --reason.")
         pace = Pace(said.get("canary", False), said.get("rate"), said.get("most_failed"))
-        begun = operations.begin(said["verb"], match, by=person(), reason=said["reason"], pace=pace)
-        try:
-            self._carry_on(begun)
-        except KeyboardInterrupt:
-            operations.stop(begun.pk, by=person())
-            self.stderr.write("Stopped.")
-        self._report(begun)
-
-    def _carry_on(self, begun: BulkOperation) -> None:
-        duty = Triage()
-        while not begun.ended:
-            if not duty.carry_on(begun.pk):
-                clock.sleep(PAUSE_S)
-            begun.refresh_from_db()
-
-    def _report(self, begun: BulkOperation) -> None:
-        begun.refresh_from_db()
-        word = "requeued" if begun.verb == "requeue" else "discarded"
-        self.stdout.write(f"{begun.done:,} {word}" + ("" if begun.end == "finished" else f", then {begun.end}"))
-        for code, number in sorted(begun.skipped.items()):
-            self.stdout.write(f"{number:,} left alone: {code}")
-        if begun.skipped or begun.end != "finished":
-            raise SystemExit(SKIPPED)
+        begun = carry_out(self, said, match, pace)
+        report(self, begun, f"{begun.done:,} {'requeued' if begun.verb == 'requeue' else 'discarded'}")
 
 
 def _filter(parser: argparse.ArgumentParser) -> None:
@@ -120,20 +91,16 @@ def _filter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--failed-for", metavar="REASON", help="terminal_error, attempts_exhausted, ...")
     parser.add_argument("--workspace", help="slug")
     parser.add_argument("--tenant", help="subject")
-    parser.add_argument("--since", type=_span, help="opened within so long: 30m, 6h, 7d")
+    parser.add_argument("--since", type=span, help="opened within so long: 30m, 6h, 7d")
     parser.add_argument("--house", action="store_true", help="letters of the house's own jobs instead")
 
 
 def _match(said: dict[str, Any]) -> Match:
-    place, tenants = letters.places(said["workspace"], said["tenant"])
-    if said["workspace"] and place is None:
-        raise NotFound("There is no such workspace.", field="workspace")
-    if said["tenant"] and len(tenants) != 1:
-        raise Invalid("is in several workspaces; name one" if tenants else "is unknown", field="tenant")
+    workspace, tenant = place(said)
     since = None if said["since"] is None else clock.now() - said["since"]
     cluster = "" if said["cluster"] == "none" else said["cluster"]
     picked = tuple(said["ids"]) if said.get("ids") else None
-    return Match(place, tenants[0] if tenants else None, said["type"], said["failed_for"], cluster, since,
+    return Match(workspace, tenant, said["type"], said["failed_for"], cluster, since,
                  said["house"], picked)
 
 
@@ -152,9 +119,3 @@ def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**63:
         raise argparse.ArgumentTypeError("must be a whole number above 0")
     return int(text)
-
-
-def _span(text: str) -> timedelta:
-    if len(text) < 2 or text[-1] not in UNITS or not text[:-1].isdigit() or len(text) > 6:
-        raise argparse.ArgumentTypeError("must be a span like 30m, 6h or 7d")
-    return timedelta(seconds=int(text[:-1]) * UNITS[text[-1]])

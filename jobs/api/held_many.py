@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from jobs import failpoints, selectors
 from jobs.api import assignments, fields, parsing, shapes
 from jobs.api.describing import Fields, listed, mapping, ref, told
-from jobs.api.errors import refused
+from jobs.api.errors import refusal_of_one
 from jobs.api.security import caller
 from jobs.api.views import View, answer
 from jobs.errors import Invalid, JobsError
@@ -59,7 +59,8 @@ class ExtendMany(View):
             else:
                 bare.append((n, name))
         for (n, _), beat in zip(bare, beats.extend_all(key, [name for _, name in bare]), strict=True):
-            results[n] = refused(beat) if isinstance(beat, JobsError) else {"status": 200, **shapes.extended(beat)}
+            results[n] = refusal_of_one(beat) if isinstance(beat, JobsError) else {
+                "status": 200, **shapes.extended(beat)}
         return _answered(items, results)
 
 
@@ -82,7 +83,7 @@ class SettleMany(View):
                 held = found.get(name) or selectors.assignment(key.pk, name)
                 outcome = _outcome(key, held, item)
             except JobsError as error:
-                results[n] = refused(error)
+                results[n] = refusal_of_one(error)
                 continue
             if isinstance(outcome, Settled):
                 results[n] = _settled(outcome)
@@ -91,7 +92,7 @@ class SettleMany(View):
         ends = runners.settle_all(key, [(held, outcome) for _, held, outcome in words])
         failpoints.at("api.settled")
         for (n, _, _), end in zip(words, ends, strict=True):
-            results[n] = refused(end) if isinstance(end, JobsError) else _settled(end)
+            results[n] = refusal_of_one(end) if isinstance(end, JobsError) else _settled(end)
         return _answered(items, results)
 
 
@@ -132,7 +133,7 @@ def _named(items: list[Any], results: dict[int, Told]) -> list[tuple[int, str, I
             if name.lower() in seen:
                 raise Invalid("stands in this request already", field="assignment_id", code="repeated_assignment")
         except JobsError as error:
-            results[n] = refused(error)
+            results[n] = refusal_of_one(error)
             continue
         seen.add(name.lower())
         named.append((n, name, {field: value for field, value in item.items() if field != "assignment_id"}))
@@ -143,7 +144,7 @@ def _told(verb: Callable[[], Told]) -> Told:
     try:
         return {"status": 200, **verb()}
     except JobsError as error:
-        return refused(error)
+        return refusal_of_one(error)
 
 
 def _settled(end: Settled) -> Told:
