@@ -338,6 +338,8 @@ LOGGING: dict[str, Any] = {
         "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
         "django.channels.server": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},
+        # It tells of every message.
+        "mcp": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},
     },
 }

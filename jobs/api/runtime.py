@@ -80,10 +80,7 @@ class Claim(View):
         body = parsing.body(request, FIELDS, optional=True)
         key = caller(request).key
         seconds = fields.wait_seconds(body)
-        wish = claiming.wish(
-            key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
-            types=fields.texts(body, "types"), slots=fields.count(body, "slots", 1, 1, claiming.MAX_SLOTS),
-            request_id=fields.named(body, "request_id"))
+        wish = wished(key, body)
         found, more = claiming.take(wish)
         seconds = 0 if found else claiming.longest_s(key, seconds)
         if seconds and hasattr(plain, "jobs_parked"):
@@ -97,6 +94,14 @@ class Claim(View):
         [told] = told_of(key, [found])
         failpoints.at("api.claimed")
         return answer({"assignments": told, "again": more})
+
+
+def wished(key: Key, body: dict[str, Any]) -> Wish:
+    """What a body asks for. Raises as `claiming.wish` does."""
+    return claiming.wish(
+        key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
+        types=fields.texts(body, "types"), slots=fields.count(body, "slots", 1, 1, claiming.MAX_SLOTS),
+        request_id=fields.named(body, "request_id"))
 
 
 def told_of(key: Key, hands: Sequence[Sequence[Claimed]]) -> list[list[dict[str, Any]]]:

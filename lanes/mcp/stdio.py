@@ -1,0 +1,95 @@
+"""The tools on standard input and output, for a client that starts us as its child: one line of JSON a message.
+
+Nothing but the protocol goes to standard output; logs go to standard error. We end when the input does, or when told to
+by SIGTERM or SIGINT: a call that is on its way is done to its end, and a claim whose answer nobody can read any more is
+given back. What was answered stays held by the key, for whoever comes next with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from mcp.server.stdio import stdio_server
+
+from jobs.api.parsing import limit
+from lanes.mcp import server
+from lanes.mcp.calls import Call, counted
+
+# Longer lines than so many times the longest arguments are no messages.
+ROOM: Final = 16
+CHUNK: Final = 64 * 1024
+# How long a call may take to end once we were asked to; a client that does not read would keep us for ever.
+GRACE_S: Final = 10.0
+
+log = logging.getLogger("jobs.mcp")
+
+
+def serve(secret: str) -> None:
+    """Serve with this key until the input ends or a signal comes."""
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_served(secret))
+
+
+async def _served(secret: str) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, loop, asyncio.current_task())
+    tools = server.make(lambda context: Call(partial(counted, secret)))
+    try:
+        async with stdio_server(stdin=Lines()) as (said, answers):  # type: ignore[arg-type]
+            await tools.run(said, answers, tools.create_initialization_options())
+    except* (BrokenPipeError, ConnectionResetError):
+        log.info("the client is gone")
+
+
+def _stop(loop: asyncio.AbstractEventLoop, task: Any) -> None:
+    task.cancel()
+    loop.call_later(GRACE_S, os._exit, 1)
+
+
+class Lines:
+    """Standard input, line by line. Read by a thread that nobody has to wait for: a read cannot be given up."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        # A client that sends faster than we answer waits.
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue(1)
+        threading.Thread(target=self._read, args=(sys.stdin.fileno(),), name="jobs-mcp-stdin", daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """The lines until the end."""
+        while (line := await self._lines.get()) is not None:
+            yield line
+
+    def _read(self, number: int) -> None:
+        # The loop may be gone before the input is.
+        with suppress(RuntimeError, CancelledError):
+            rest, most = b"", ROOM * limit()
+            while chunk := _chunk(number):
+                *whole, rest = (rest + chunk).split(b"\n")
+                for line in whole:
+                    self._tell(line.decode("utf-8", "replace"))
+                if len(rest) > most:
+                    log.error("a line of more than %d bytes is no message: that is the end", most)
+                    break
+            self._tell(None)
+
+    def _tell(self, line: str | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+
+
+def _chunk(number: int) -> bytes:
+    try:
+        return os.read(number, CHUNK)
+    except OSError:
+        return b""
