@@ -312,6 +312,9 @@ JOBS: dict[str, Any] = {
     "CALLBACK_HTTP": _yes("CALLBACK_HTTP", False),
 }
 
+# Who `manage.py mcp` is: a key of the API.
+MCP_KEY = env.str("JOBSITE_KEY", default="")
+
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()
 if LOG_LEVEL and LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
     raise ImproperlyConfigured(f"LOG_LEVEL is {LOG_LEVEL!r}, and must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL.")
