@@ -67,6 +67,7 @@ def _installed(*names: str) -> list[str]:
 INSTALLED_APPS = [
     # Before channels, which ships a `runworker` of its own.
     "jobs.apps.JobsConfig",
+    "lanes.apps.LanesConfig",
     *("jobsite.apps.DaphneConfig" for _ in _installed("daphne")),
     *_installed("channels"),
     "pgtrigger",

@@ -17,7 +17,8 @@ _offset = 0.0
 # writes. Beyond so many bytes of a table dead rows would be seen in plans, and so would what an earlier test's ANALYZE
 # or vacuum has counted.
 _EMPTY = r"""DO $$ DECLARE name text; large boolean := false; names text[] := ARRAY(
-        SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' AND tablename LIKE 'jobs\_%%');
+        SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'
+            AND (tablename LIKE 'jobs\_%%' OR tablename LIKE 'lanes\_%%'));
     BEGIN
         EXECUTE 'LOCK TABLE ' || array_to_string(names, ', ') || ' IN ACCESS EXCLUSIVE MODE';
         PERFORM set_config('jobs.erasing', 'on', true);
@@ -30,13 +31,14 @@ _EMPTY = r"""DO $$ DECLARE name text; large boolean := false; names text[] := AR
         ELSE
             FOREACH name IN ARRAY names LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
             PERFORM setval(format('%%I', sequencename)::regclass, start_value, false) FROM pg_sequences
-                WHERE schemaname = 'public' AND sequencename LIKE 'jobs\_%%' AND last_value IS NOT NULL;
+                WHERE schemaname = 'public' AND last_value IS NOT NULL
+                AND (sequencename LIKE 'jobs\_%%' OR sequencename LIKE 'lanes\_%%');
         END IF;
     END $$"""
 
 
 def empty() -> None:
-    """Empty every table of jobs and make the default workspace again."""
+    """Empty every table of jobs and lanes and make the default workspace again."""
     assert str(connection.settings_dict["NAME"]).startswith("test_"), "this is no test database"
     with connection.cursor() as cursor:
         cursor.execute(_EMPTY, [])

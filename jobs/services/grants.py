@@ -28,7 +28,7 @@ class Role(StrEnum):
     CONDUCTOR = "conductor"
 
 
-_MEMBER = frozenset({Permission.READ, Permission.ENQUEUE, Permission.DEAD_LETTERS})
+_MEMBER = frozenset({Permission.READ, Permission.ENQUEUE, Permission.DEAD_LETTERS, Permission.LANES})
 _ASSIGNEE = _MEMBER | {Permission.CONTROL}
 # The one table of what people may do over the API, by their role. Nobody of them claims: that is for runners' keys.
 # What is not named here is for keys and for the console alone.

@@ -38,6 +38,7 @@ class Permission(StrEnum):
     CALLBACKS = "callbacks"
     LIMITS = "limits"
     THROTTLE = "throttle"
+    LANES = "lanes"
 
 
 class Kind(StrEnum):

@@ -1,0 +1,94 @@
+"""Reads that would read too much if they were written plainly: pages of lanes, and what lanes' jobs are doing.
+
+Each touches as many rows as it shows, however many lanes and jobs there are.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from django.db import OperationalError, connection, transaction
+
+from jobs.selectors import LIST_PATIENCE_MS, QUERY_CANCELED, TooSlow
+from lanes.actors import Actor
+
+T = TypeVar("T")
+# Of a lane's jobs the newest so many are looked at.
+MOST_JOBS = 500
+
+# One workspace after the other by its own index: a page of a small workspace must not look through the lanes of a
+# large one.
+_PAGE = """SELECT found.id FROM jobs_grant g CROSS JOIN LATERAL (
+        SELECT x.id FROM {table} x WHERE x.workspace_id = g.workspace_id{narrowed}
+        ORDER BY x.id DESC LIMIT %s) found
+    WHERE g.{whose} = %s ORDER BY found.id DESC LIMIT %s"""
+
+
+def page(table: str, by: Actor, narrowed: dict[str, Any], *, limit: int, before: uuid.UUID | None) -> list[uuid.UUID]:
+    """Ids of the newest rows of a table of lanes in the workspaces where this actor has a grant, below `before`.
+
+    `narrowed` are conditions of our own on columns of `x`, and their values. Raises TooSlow.
+    """
+    conditions = {**narrowed, **({"x.id < %s": before} if before is not None else {})}
+    whose, who = ("user_id", by.user_id) if by.key_id is None else ("key_id", by.key_id)
+    values = [value for condition, value in conditions.items() if "%s" in condition]
+    sql = _PAGE.format(table=table, whose=whose, narrowed="".join(f" AND {one}" for one in conditions))
+    return [id_ for id_, in patiently(lambda: _rows(sql, [*values, limit, who, limit]))]
+
+
+def patiently(read: Callable[[], T]) -> T:
+    """Read for so long and no longer. Raises TooSlow."""
+    # In somebody's transaction the limit would stay for all of their statements: theirs is the patience.
+    if connection.in_atomic_block:
+        return read()
+    try:
+        with transaction.atomic():
+            _run(f"SET LOCAL statement_timeout = {LIST_PATIENCE_MS}")
+            return read()
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) == QUERY_CANCELED:
+            raise TooSlow() from error
+        raise
+
+
+def _rows(sql: str, params: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return cursor.fetchall()  # type: ignore[no-any-return]
+
+
+def _run(sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+# The latest sign of life: of a job that has ended its end, else its latest receipt or its holder's latest heartbeat.
+_WORK = """WITH mine AS MATERIALIZED (SELECT asked.lane_id, found.job_id
+        FROM unnest(%s::uuid[]) asked(lane_id) CROSS JOIN LATERAL (
+            SELECT x.job_id FROM lanes_job x WHERE x.lane_id = asked.lane_id ORDER BY x.job_id DESC LIMIT %s) found)
+    SELECT mine.lane_id, job.state, count(*), max(coalesce(job.ended_at, greatest(
+            (SELECT r.at FROM jobs_receipt r WHERE r.job_id = job.id AND r.number = job.number),
+            (SELECT a.lease_until - job.lease_ms * interval '1 ms' FROM jobs_attempt a WHERE a.id = job.attempt_id)))),
+        sum(CASE WHEN job.state = 'failed' AND EXISTS (SELECT 1 FROM jobs_dead_letter d
+            WHERE d.job_id = job.id AND d.resolved_at IS NULL) THEN 1 ELSE 0 END)
+    FROM mine LEFT JOIN jobs_job job ON job.id = mine.job_id
+    WHERE %s::bigint IS NULL OR job.tenant_id = %s GROUP BY 1, 2"""
+
+
+class Part(NamedTuple):
+    """The jobs of a lane that are in one state; None: they are gone."""
+
+    lane_id: uuid.UUID
+    state: str | None
+    jobs: int
+    latest: datetime | None
+    letters: int
+
+
+def work(lane_ids: Sequence[uuid.UUID], tenant_id: int | None) -> list[Part]:
+    """What the newest jobs of these lanes are doing, in one statement; of one tenant's, where one is named."""
+    found = _rows(_WORK, [[str(one) for one in lane_ids], MOST_JOBS + 1, tenant_id, tenant_id])
+    return [Part(lane, state, jobs, latest, int(letters)) for lane, state, jobs, latest, letters in found]
