@@ -56,14 +56,15 @@ def page(request: HttpRequest) -> HttpResponse:
     """The page; the same for everybody, and no key is asked for."""
     root = request.path.removesuffix("/docs")
     answer = render(request, "jobs/api_docs.html", {
-        **_contents(root), "root": request.build_absolute_uri(root), "document": f"{root}/v1/openapi.json"})
+        **_contents(root, request.path_info.removesuffix("/docs")), "root": request.build_absolute_uri(root),
+        "document": f"{root}/v1/openapi.json"})
     answer["Cache-Control"] = f"public, max-age={openapi.MAX_AGE_S}"
     return answer
 
 
 @lru_cache(maxsize=8)
-def _contents(root: str) -> dict[str, Any]:
-    made = openapi.document(root)
+def _contents(root: str, mount: str) -> dict[str, Any]:
+    made = openapi.document(root, mount)
     groups: dict[str, list[Operation]] = {}
     for path, item in made["paths"].items():
         for method, said in item.items():

@@ -91,6 +91,7 @@ _ASSIGNED = thing({
     "agent": _NAME, "tenant_subject": _NAME, "subject": _NAME, "priority": or_null(whole(-100, 100)),
     "created_at": _AT, "attempt": whole(1, means="Its claims, which never fall"), "attempt_count": or_null(whole(0)),
     "chain": whole(1), "idempotency_key": text("For the world outside: the same in each attempt of a chain"),
+    "attempt_key": text("The same for what each attempt does anew: no other attempt has it"),
     "input": anything()})
 _ATTEMPT: Fields = {
     "number": whole(1), "chain": whole(1), "leased_at": moment(), "started_at": _AT, "ended_at": _AT,

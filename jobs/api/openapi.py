@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.http import HttpResponse
+from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from rest_framework.request import Request
@@ -21,7 +22,7 @@ from jobs.api import errors
 from jobs.api.describing import Told, ref, text, told
 from jobs.api.forms import FORMS
 from jobs.api.security import SCHEME
-from jobs.api.views import Open
+from jobs.api.views import Open, View
 from jobs.models.throttle import KINDS
 
 VERSION: Final = "1"
@@ -38,7 +39,7 @@ _NAMES = {"jobs": "The job's id, or the caller's own job_id", "assignments": "Th
 _HEADERS = {
     "X-Tenant-Subject": "The tenant that the request is about; what the key's own is needs no name",
     "Idempotency-Key": "The caller's name for this request: said again, it has no second effect",
-    "If-Match": 'The ETag that was read, as `"r3"`: refused where the resource has moved on',
+    "If-Match": "The ETag that was read: refused where the resource has moved on",
     "If-None-Match": "The ETag that was read", "Last-Event-ID": "The number of the last event that was read",
 }
 _SAID = {
@@ -62,7 +63,7 @@ class Documented(AutoSchema):
             "operationId": re.sub(r"[^A-Za-z0-9-]+", "_", f"{method.lower()}{path.removeprefix('/v1')}").strip("_"),
             "summary": first.removesuffix("."), "tags": [path.split("/")[2].partition(".")[0]],
             "description": f"{rest} Needs the permission `{needed}`.".strip() if needed else rest,
-            "parameters": [*_parameters(path, said)], "responses": _responses(said),
+            "parameters": [*_parameters(path, said, view.named)], "responses": _responses(said),
             "security": [] if said.public else [{SCHEME: []}]}
         if said.body is not None:
             operation["requestBody"] = _request(said)
@@ -72,10 +73,10 @@ class Documented(AutoSchema):
 _UNTOLD = Told({}, None, (), False, {}, (), {}, False, False, None)
 
 
-def _parameters(path: str, said: Told) -> Iterator[dict[str, Any]]:
+def _parameters(path: str, said: Told, named: str) -> Iterator[dict[str, Any]]:
     for before, name in re.findall(r"([^/]+)/(?=\{(\w+)\})", path):
         yield {"name": name, "in": "path", "required": True, "schema": text(most=200),
-               "description": _NAMES.get(before, f"Which of {before}")}
+               "description": named or _NAMES.get(before, f"Which of {before}")}
     subject = {"tenant_subject": text("As the header `X-Tenant-Subject`", most=255)} if said.tenant else {}
     words = {**said.query, **subject}
     for name, schema in words.items():
@@ -133,7 +134,7 @@ def _refusals(said: Told) -> dict[int, list[str]]:
         add(415, ["unsupported_media_type"])
     if "If-Match" in said.headers:
         add(400, ["invalid_if_match"])
-        add(412, ["revision_mismatch"])
+        add(412, [] if 412 in said.refuses else ["revision_mismatch"])
     for status, own in said.refuses.items():
         add(status, own.split())
     return {status: sorted(codes) for status, codes in found.items()}
@@ -154,12 +155,34 @@ class _Generator(_Spectacular):
         return view
 
 
-@lru_cache(maxsize=8)
-def document(root: str) -> dict[str, Any]:
-    """The whole document, for an API that is mounted at `root`, as `/api`."""
+def routes(mount: str) -> list[URLPattern]:
+    """Every route of a View that the site has below `mount`, as `/api`: ours, and what other packages made alike."""
     from jobs.api.urls import urlpatterns
 
-    made: dict[str, Any] = _Generator(patterns=urlpatterns).get_schema(request=None, public=True)
+    # Ours alone, where the mount is no plain text.
+    found = [*_below(get_resolver().url_patterns, "/", f"{mount}/")] or urlpatterns
+    return [route for route in found if issubclass(getattr(route.callback, "cls", object), View)]
+
+
+def _below(patterns: Iterable[Any], at: str, mount: str) -> Iterator[URLPattern]:
+    for one in patterns:
+        if not isinstance(one, URLResolver):
+            if at == mount:
+                yield one
+        elif mount.startswith(path := at + str(one.pattern)):
+            yield from _below(one.url_patterns, path, mount)
+
+
+@lru_cache(maxsize=8)
+def document(root: str, mount: str | None = None) -> dict[str, Any]:
+    """The whole document, for an API that callers find at `root`, as `/api`; `mount`: where the site's routes have it.
+
+    They differ where the site as a whole does not begin at `/`.
+    """
+    found = routes(root if mount is None else mount)
+    views: list[Any] = [route.callback for route in found]
+    forms = {name: form for view in views for name, form in view.cls.forms.items()}
+    made: dict[str, Any] = _Generator(patterns=found).get_schema(request=None, public=True)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Jobs", "version": VERSION,
@@ -167,24 +190,22 @@ def document(root: str) -> dict[str, Any]:
                                 "Refusals are problems (RFC 9457) with a stable `code`."},
         "servers": [{"url": root or "/"}], "security": [{SCHEME: []}], "paths": made["paths"],
         "components": {
-            "schemas": FORMS, "headers": {name: {"description": means, "schema": text()}
+            "schemas": FORMS | forms, "headers": {name: {"description": means, "schema": text()}
                                           for name, means in _SAID.items()},
             "securitySchemes": {SCHEME: {"type": "http", "scheme": "bearer",
                                          "description": "A key, as `Authorization: Bearer prefix.secret`"}}}}
 
 
-def untold() -> list[str]:
+def untold(mount: str) -> list[str]:
     """Methods of views that say nothing of themselves yet, as `METHOD path`."""
-    from jobs.api.urls import urlpatterns
-
-    found = _Spectacular.endpoint_inspector_cls(patterns=urlpatterns).get_api_endpoints()
+    found = _Spectacular.endpoint_inspector_cls(patterns=routes(mount)).get_api_endpoints()
     return [f"{method} {path}" for path, _, method, callback in found
             if not hasattr(getattr(callback.cls, method.lower()), "told")]
 
 
 @lru_cache(maxsize=8)
-def _written(root: str) -> tuple[bytes, str]:
-    written = json.dumps(document(root), separators=(",", ":"), ensure_ascii=False).encode()
+def _written(root: str, mount: str) -> tuple[bytes, str]:
+    written = json.dumps(document(root, mount), separators=(",", ":"), ensure_ascii=False).encode()
     return written, f'"{hashlib.sha256(written).hexdigest()[:32]}"'
 
 
@@ -197,7 +218,8 @@ class OpenAPI(Open):
     @told({200: {"type": "object"}, 304: {}}, headers=("If-None-Match",), tenant=False, public=True)
     def get(self, request: Request) -> HttpResponse:
         """This document. It is the same for everybody, and changes with a release."""
-        written, etag = _written(request.path.removesuffix("/v1/openapi.json"))
+        own = "/v1/openapi.json"
+        written, etag = _written(request.path.removesuffix(own), request._request.path_info.removesuffix(own))
         if etag in request._request.META.get("HTTP_IF_NONE_MATCH", ""):
             return HttpResponse(status=304, headers={"ETag": etag})
         return HttpResponse(written, content_type="application/json", headers={"ETag": etag})

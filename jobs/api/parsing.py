@@ -23,7 +23,7 @@ from jobs.registry import nearest
 
 _WHOLE = re.compile(r"[0-9]{1,9}")
 MAX_FAULTS = 50
-_REVISION = re.compile(r'"r([0-9]{1,9})"')
+_REVISION = re.compile(r'"([a-z])([0-9]{1,9})"')
 
 
 class StrictJSONParser(BaseParser):
@@ -118,15 +118,18 @@ def query(request: Request, *known: str) -> dict[str, str]:
     return {name: str(said[name]) for name in said}
 
 
-def if_match(request: Request) -> int | None:
-    """The revision that an If-Match header demands; None for none or `*`. Raises Invalid invalid_if_match."""
+def if_match(request: Request, mark: str = "r") -> int | None:
+    """The revision that an If-Match header demands; None for none or `*`. Raises Invalid invalid_if_match.
+
+    `mark`: the letter in front of the number, by which ETags of one kind of thing are told from another's.
+    """
     said = request._request.META.get("HTTP_IF_MATCH", "*").strip()
     if said == "*":
         return None
     found = _REVISION.fullmatch(said)
-    if found is None:
-        raise Invalid('must be one ETag like "r3"', field="If-Match", code="invalid_if_match")
-    return int(found[1])
+    if found is None or found[1] != mark:
+        raise Invalid(f'must be one ETag like "{mark}3"', field="If-Match", code="invalid_if_match")
+    return int(found[2])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from jobs.api.describing import Schema
 from jobs.api.errors import problem
 from jobs.api.parsing import StrictJSONParser, limit
 from jobs.api.security import HasPermission, KeyAuthentication, MemberAuthentication
@@ -38,6 +39,9 @@ class View(APIView):
     """One resource. `permissions` names what each of its methods needs; a method without one is refused."""
 
     permissions: ClassVar[Mapping[str, Permission | None]] = {}
+    # Schemas that its answers name beside `forms.FORMS`, and what the name in its path is: for the document.
+    forms: ClassVar[Mapping[str, Schema]] = {}
+    named: ClassVar[str] = ""
     # What caches are told.
     cached: ClassVar[str] = "no-store"
     # Said here as well: the edge must not depend on what a project's REST_FRAMEWORK says.

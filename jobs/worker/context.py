@@ -106,6 +106,11 @@ class Run:
         return f"{self._job.id}:{self._job.chain}"
 
     @property
+    def attempt_key(self) -> str:
+        """Of this attempt alone, for what each of them does anew in the world outside (D14)."""
+        return f"{self.idempotency_key}:{self._job.claims}"
+
+    @property
     def deadline(self) -> datetime | None:
         """The job's own deadline, if it has one (C15)."""
         return self._job.deadline_at
