@@ -18,7 +18,9 @@ from jobs.services import claiming, intake, runners
 from jobs.services.assignments import look_after
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
-from lanes.mcp.tools import Body, tenant_of, tool
+from lanes.actors import of_key
+from lanes.mcp.tools import Body, lacking, tenant_of, tool
+from lanes.services import lane_jobs
 
 _TENANT = {"tenant_subject": or_null(text("The tenant that it is about; by default the key's own", most=255))}
 _HELD = {"assignment_id": text("As job_claim told it")}
@@ -29,17 +31,21 @@ _EXTENDS: Final = {name: assignments.Extend.post.told.body[name] for name in ass
 _ENDS: Final = ("completed", "failed")
 
 
-@tool("Create a job", Permission.ENQUEUE, jobs.FIELDS, "type")
+@tool("Create a job", Permission.ENQUEUE, {
+    **jobs.FIELDS, "lane": or_null(text("The id of a lane that it shall belong to; that is for conductors"))}, "type")
 def job_create(who: Principal, body: Body) -> Any:
     """Create one job. It is queued; nobody is assigned: whoever may claims it.
 
     `type` and `input` are as the site's catalogue of definitions says. Give an `idempotency_key` (or a `job_id`) so
     that saying the same again makes no second job: the answer then has `repeated: true`. All spans are in seconds.
     """
-    named = tenant_of(body)
-    asked = jobs.drafted(body, who, named, body.get("idempotency_key"))
+    named, lane = tenant_of(body), body.pop("lane", None)
+    if lane is not None and not who.may(Permission.LANES):
+        raise lacking(Permission.LANES)
+    asked, door = jobs.drafted(body, who, named, body.get("idempotency_key")), who.door(jobs.ENDPOINT)
     with parsing.beneath("input"):
-        done = intake.enqueue_many([asked], door=who.door(jobs.ENDPOINT))[0]
+        done = (intake.enqueue_many([asked], door=door)[0] if lane is None else
+                lane_jobs.enqueue(lane, asked, by=of_key(who.key), door=door))
     told = shapes.summary(enqueued(who, named, [done.id])[done.id])
     return {**told, "repeated": done.repeated, "steered": done.steered, "warnings": list(done.warnings)}
 
@@ -49,9 +55,10 @@ def job_create(who: Principal, body: Body) -> Any:
     "include_input": boolean("With what it was given, which may be long", default=False), **_TENANT}, "id", reads=True)
 def job_get(who: Principal, body: Body) -> Any:
     """Read one job: its state, its progress, and once it has ended its `result_envelope`."""
+    whole = fields.boolean(body, "include_input", False)
     row = selectors.job(who.scope(tenant_of(body)), fields.text(body, "id"))
     look_after(row)
-    return shapes.job(row, with_input=fields.boolean(body, "include_input", False))
+    return shapes.job(row, with_input=whole)
 
 
 @tool("Claim jobs", Permission.CLAIM, runtime.FIELDS)

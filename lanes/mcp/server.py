@@ -35,7 +35,7 @@ from jobs.api.holding import Brought
 from jobs.api.security import Principal
 from jobs.live.room import room
 from jobs.registry import nearest
-from lanes.mcp import job_tools  # noqa: F401
+from lanes.mcp import job_tools, lane_tools  # noqa: F401
 from lanes.mcp.calls import Call, asked
 from lanes.mcp.tools import TOOLS, Tool, perform
 
@@ -44,7 +44,9 @@ Door = Callable[[Any], Call]
 
 INSTRUCTIONS: Final = """\
 Jobs are durable units of work: job_create queues one, job_claim takes what may be claimed, job_extend keeps it,
-job_complete ends it, job_release gives it back. A refused call says a stable `code`, the `field` and a `message`.
+job_complete ends it, job_release gives it back. What you do in the world outside may be done twice: carry it out under
+the job's idempotency_key. Lanes are streams of jobs that people coordinate, on three axes that no job moves:
+lane_set_state, lane_review, lane_merge. A refused call says a stable `code`, the `field` and a `message`.
 """
 
 

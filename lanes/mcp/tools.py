@@ -68,10 +68,15 @@ def perform(one: Tool, call: Call, arguments: Body | None) -> Any:
     """What the tool answers. Raises the refusals of the API."""
     who = Principal(call.admit())
     if not who.may(one.permission):
-        raise PermissionDenied(f"This key lacks the permission {str(one.permission)!r}.")
+        raise lacking(one.permission)
     if one.permission == Permission.ENQUEUE:
         who.check_enqueues()
     return one.run(who, _strictly(one, arguments))
+
+
+def lacking(permission: Permission) -> PermissionDenied:
+    """What a key is told that was not given this permission."""
+    return PermissionDenied(f"This key lacks the permission {str(permission)!r}.")
 
 
 def _strictly(one: Tool, arguments: Body | None) -> Body:
