@@ -11,6 +11,7 @@ admin.autodiscover()
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
+    path("api/", include("lanes.api.urls")),
     path("api/", include("jobs.api.urls")),
     path("metrics", metrics.view, name="metrics"),
     path("", include("jobs.pages.urls")),

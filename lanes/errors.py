@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.errors import Conflict, Invalid, NotFound, Refused
+from jobs.errors import Conflict, Invalid, NotFound, Refused, RevisionMismatch
 
 
 class LaneNotFound(NotFound):
@@ -27,7 +27,7 @@ class RoleRequired(Refused):
         super().__init__(f"Only {who} may do this here.", role=role)
 
 
-class LaneVersionChanged(Conflict):
+class LaneVersionChanged(RevisionMismatch):
     """The lane has changed since it was read."""
 
     code = "lane_version_changed"

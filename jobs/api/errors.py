@@ -18,7 +18,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.response import Response
 
 from jobs import codecs
-from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused
+from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused, RevisionMismatch
 from jobs.outcomes import refused_status
 from jobs.requests import present_id
 from jobs.states import State, status
@@ -40,7 +40,6 @@ BY_CODE = {
     "queue_saturated": 429,
     "rate_limited": 429,
     "request_id_reused": 422,
-    "revision_mismatch": 412,
     "too_large": 413,
     "too_many_assignments": 429,
     "too_many_commands": 429,
@@ -53,7 +52,9 @@ BY_CODE = {
     "unregistered_version": 422,
     "unsupported_media_type": 415,
 }
-BY_CLASS: tuple[tuple[type[JobsError], int], ...] = ((NotFound, 404), (Conflict, 409), (Invalid, 400), (Refused, 403))
+# The first that fits.
+BY_CLASS: tuple[tuple[type[JobsError], int], ...] = (
+    (RevisionMismatch, 412), (NotFound, 404), (Conflict, 409), (Invalid, 400), (Refused, 403))
 CODES = {
     400: "bad_request", 401: "unauthenticated", 403: "permission_denied", 404: "not_found", 405: "method_not_allowed",
     406: "not_acceptable", 413: "too_large", 415: "unsupported_media_type",

@@ -66,7 +66,7 @@ _WHERE = sorted({*STATUSES, *STATES})
 _LIST = {"status": text("A status or a state", among=_WHERE), "state": text("The same", among=_WHERE), "type": text(),
          "queue": text(), "limit": whole(1, MOST, default=50), "cursor": text("As `next_cursor` said")}
 _ONE = {"include": text("Its input too", among=("input",))}
-_REFUSED = {
+REFUSED = {
     400: "unknown_queue unknown_singleton_mode missing_session_key session_key_mismatch invalid_session_key"
          " invalid_input invalid_availability invalid_deadline invalid_retry_policy retry_policy_exceeds_cap"
          " max_cost_usd_exceeds_cap",
@@ -81,7 +81,7 @@ class Jobs(View):
     permissions = {"POST": Permission.ENQUEUE, "GET": Permission.READ}
 
     @told({202: ref("Enqueued"), 200: ref("Enqueued")}, body=FIELDS, needed=("type",), headers=("Idempotency-Key",),
-          refuses=_REFUSED, example={"type": "document-summary", "input": {"text": "..."}, "priority": 5})
+          refuses=REFUSED, example={"type": "document-summary", "input": {"text": "..."}, "priority": 5})
     def post(self, request: Request) -> Response:
         """Enqueue: 202 for a new job or a steer, 200 for what an earlier request made (A16, C3, E6)."""
         body = parsing.body(request, FIELDS)

@@ -6,13 +6,16 @@ one is not there, also where a person has a grant in that one too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 
-from jobs.api.security import caller
+from jobs import selectors as selectors_of_jobs
+from jobs.api.security import caller, named_tenant
 from jobs.api.views import View
+from jobs.selectors import TenantNotFound
 from jobs.services.keys import Permission
 from lanes import actors, selectors
 from lanes.actors import Actor
@@ -38,15 +41,23 @@ class OfQuorum(OfLanes):
     named = "The id of the quorum"
 
 
-def actor(request: Request) -> Actor:
-    """The caller."""
+def actor(request: Request, *, makes: bool = False) -> Actor:
+    """The caller. A lane is no tenant's: where a request names one, or the key is of one, it is shown that one's jobs.
+
+    Raises TenantNotFound for a tenant that is not there or not the caller's; `makes`: one that is not there is made.
+    """
     who: Any = caller(request)
-    return Actor(who.by, user_id=who.user_id) if who.member else actors.of_key(who.key)
+    subject = who.subject(named_tenant(request))
+    tenant_id = None if subject is None else selectors_of_jobs.scope(who.place.pk, subject).tenant_id
+    if subject is not None and tenant_id is None and not makes:
+        raise TenantNotFound(field="tenant_subject")
+    mine = Actor(who.by, user_id=who.user_id) if who.member else actors.of_key(who.key)
+    return replace(mine, tenant_id=tenant_id)
 
 
-def for_lane(request: Request, name: str) -> Actor:
-    """The caller, at a lane of the workspace that it acts in. Raises LaneNotFound."""
-    by = actor(request)
+def for_lane(request: Request, name: str, *, makes: bool = False) -> Actor:
+    """The caller, at a lane of the workspace that it acts in. Raises LaneNotFound, and as `actor` does."""
+    by = actor(request, makes=makes)
     if selectors.lane_door(name, by)[1].workspace_id != caller(request).place.pk:
         raise LaneNotFound()
     return by

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from jobs.api.describing import Fields, Schema, anything, boolean, listed, moment, or_null, ref, text, thing, whole
+from jobs.api.forms import STATES, STATUSES
 from lanes.axes import Axis, Execution, Merge, Review, verbs
 from lanes.models.receipt import KINDS
 
@@ -15,13 +16,22 @@ _QUORUM: Fields = {
     "close_reason": or_null(text())}
 _OTHER = thing({"id": text(), "name": text(), "execution": text(among=tuple(Execution))})
 _JOBS = thing({
-    "states": {"type": "object", "additionalProperties": whole(0)},
-    "capped": boolean("There are more than were counted"), "last_activity_at": _AT,
-    "dead_letters": whole(0, means="Open ones")},
+    "counts": {"type": "object", "additionalProperties": whole(0), "description": "By state"},
+    "active": whole(0, means="Those that have not ended"), "gone": whole(0, means="Those that are deleted"),
+    "capped": boolean("There are more, which are not counted"), "dead_letters": whole(0, means="Open ones"),
+    "last_activity_at": or_null(moment("The latest sign of life of any of them"))},
     "What its jobs, as far as the caller may see them, come to: read, and stored nowhere")
+_OF_JOB: Fields = {
+    "job_id": or_null(text("The caller's own")), "type": text(), "version": whole(1),
+    "status": text(among=STATUSES), "state": text(among=STATES), "reason": or_null(text()),
+    "tenant_subject": or_null(text()), "claims": whole(0), "failures": whole(0), "created_at": moment(),
+    "started_at": _AT, "ended_at": _AT}
+_LANE_JOB = thing({
+    "id": text(), "by": text("Who made it the lane's"), "attached_at": moment(),
+    "gone": boolean("It is deleted: no more is known"), **_OF_JOB}, optional=tuple(_OF_JOB))
 _LANE: Fields = {
     "id": text(), "workspace": text("Its slug"), "quorum": thing({"id": text(), "name": text()}),
-    "name": text("Once in its quorum"), "title": text(), "branch": text(), "assignee": text("As `user:ann`, `key:ab12`"),
+    "name": text("Once in its quorum"), "title": text(), "branch": text(), "assignee": text("As `user:ann`"),
     "task": text("Its one task thread"), "execution": text(among=tuple(Execution)), "review": text(among=tuple(Review)),
     "merge": text(among=tuple(Merge)), "commit": or_null(text("Of the latest outcome that named one")),
     "depends_on": listed(_OTHER, "Lanes of the same quorum"),
@@ -41,6 +51,6 @@ FORMS: Final[dict[str, Schema]] = {
     "LaneInFull": thing({**_LANE, "next": thing(_NEXT, "What leads on from here on each axis, for whoever may")}),
     "Lanes": thing({"lanes": listed(ref("Lane")), "next_cursor": or_null(text())}),
     "LaneReceipts": thing({"receipts": listed(thing(_RECEIPT)), "next_after": or_null(whole(1))}),
-    "LaneJobs": thing({"jobs": listed(ref("Job")), "next_cursor": or_null(text())}),
-    "LaneJob": thing({"lane": text(), "job": text(), "repeated": boolean("It was so before")}),
+    "LaneJobs": thing({"jobs": listed(_LANE_JOB), "next_before": or_null(text())}),
+    "LaneJob": thing({"lane": text(), "job_id": text(), "repeated": boolean("It was so before")}),
 }

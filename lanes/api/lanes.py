@@ -47,7 +47,7 @@ class Lanes(OfLanes):
 
     permissions = {"POST": Permission.LANES, "GET": Permission.LANES}
 
-    @told({201: ref("LaneInFull")}, body=_FIELDS, needed=("quorum", "name", "branch", "assignee", "task"), tenant=False,
+    @told({201: ref("LaneInFull")}, body=_FIELDS, needed=("quorum", "name", "branch", "assignee", "task"),
           refuses={400: "invalid_dependency dependency_cycle invalid_input", 403: "role_required",
                    404: "quorum_not_found", 409: "quorum_closed lane_exists branch_taken",
                    422: "unknown_job_type"},
@@ -65,7 +65,7 @@ class Lanes(OfLanes):
             made = lanes.create(quorum, draft, by=by)
         return one(made, by, 201, Location=f"{request.path}/{made.pk}")
 
-    @told({200: ref("Lanes")}, query=_LIST, tenant=False, refuses={400: _STATES, 503: "too_slow"})
+    @told({200: ref("Lanes")}, query=_LIST, refuses={400: _STATES, 503: "too_slow"})
     def get(self, request: Request) -> Response:
         """What the caller may see, newest first; of the rest not a word (D12)."""
         said = parsing.query(request, *_LIST)
@@ -82,7 +82,7 @@ class Lane(OfLane):
 
     permissions = {"GET": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, tenant=False, refuses=_NONE)
+    @told({200: ref("LaneInFull")}, refuses=_NONE)
     def get(self, request: Request, name: str) -> Response:
         """Read one: its three axes, what leads on from there, and what its jobs come to. Its ETag is its version."""
         parsing.query(request)
@@ -95,7 +95,7 @@ class Receipts(OfLane):
 
     permissions = {"GET": Permission.LANES}
 
-    @told({200: ref("LaneReceipts")}, query=_AFTER, tenant=False, refuses=_NONE)
+    @told({200: ref("LaneReceipts")}, query=_AFTER, refuses=_NONE)
     def get(self, request: Request, name: str) -> Response:
         """Every change of it in order, by whom and why; `?after=` a number."""
         said = parsing.query(request, *_AFTER)

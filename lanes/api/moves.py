@@ -43,7 +43,7 @@ class State(OfLane):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, body=_STATE, needed=("state",), headers=("If-Match",), tenant=False,
+    @told({200: ref("LaneInFull")}, body=_STATE, needed=("state",), headers=("If-Match",),
           example={"state": "in_progress"}, refuses={**_REFUSED, 400: "unknown_state"})
     def post(self, request: Request, name: str) -> Response:
         """Move its execution: open, in_progress, done or failed; cancelled as long as it has not ended.
@@ -59,7 +59,7 @@ class Review(OfLane):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, body=_REVIEW, needed=("review",), headers=("If-Match",), tenant=False,
+    @told({200: ref("LaneInFull")}, body=_REVIEW, needed=("review",), headers=("If-Match",),
           example={"review": "submit"}, refuses={**_REFUSED, 400: "unknown_review"})
     def post(self, request: Request, name: str) -> Response:
         """`submit` by a conductor or its assignee, `approve` and `request_changes` by a conductor (D10)."""
@@ -72,7 +72,7 @@ class Merge(OfLane):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, body=_MERGE, needed=("outcome",), headers=("If-Match",), tenant=False,
+    @told({200: ref("LaneInFull")}, body=_MERGE, needed=("outcome",), headers=("If-Match",),
           example={"outcome": "merged", "commit": "9fceb02d0ae598e95dc970b74767f19372d61af8"},
           refuses={**_REFUSED, 400: "unknown_outcome commit_required",
                    409: "lane_ended lane_move_refused not_mergeable"})
@@ -91,7 +91,7 @@ class Assignee(OfLane):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, body=_ASSIGNEE, needed=("assignee",), headers=("If-Match",), tenant=False,
+    @told({200: ref("LaneInFull")}, body=_ASSIGNEE, needed=("assignee",), headers=("If-Match",),
           example={"assignee": "user:bob"}, refuses=_REFUSED)
     def post(self, request: Request, name: str) -> Response:
         """Give it to somebody else: it has one. For conductors (D7)."""
@@ -104,7 +104,7 @@ class Dependencies(OfLane):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("LaneInFull")}, body=_DEPENDENCIES, needed=("depends_on",), headers=("If-Match",), tenant=False,
+    @told({200: ref("LaneInFull")}, body=_DEPENDENCIES, needed=("depends_on",), headers=("If-Match",),
           example={"depends_on": ["lexer"]}, refuses={**_REFUSED, 400: "invalid_dependency dependency_cycle"})
     def post(self, request: Request, name: str) -> Response:
         """Let it depend on these lanes of its quorum and no others. For conductors (D8)."""

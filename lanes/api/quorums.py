@@ -30,7 +30,7 @@ class Quorums(OfLanes):
 
     permissions = {"POST": Permission.LANES, "GET": Permission.LANES}
 
-    @told({201: ref("Quorum")}, body=_FIELDS, needed=("name",), tenant=False, example={"name": "search-rewrite"},
+    @told({201: ref("Quorum")}, body=_FIELDS, needed=("name",), example={"name": "search-rewrite"},
           refuses={403: "role_required", 404: "workspace_not_found", 409: "quorum_exists"})
     def post(self, request: Request) -> Response:
         """Make one in the caller's workspace, for good; for conductors (D7, D8)."""
@@ -39,7 +39,7 @@ class Quorums(OfLanes):
                               by=actor(request))
         return answer(shapes.quorum(made), 201, Location=f"{request.path}/{made.pk}")
 
-    @told({200: ref("Quorums")}, query=_LIST, tenant=False, refuses={503: "too_slow"})
+    @told({200: ref("Quorums")}, query=_LIST, refuses={503: "too_slow"})
     def get(self, request: Request) -> Response:
         """Those of the workspace, newest first; none for whoever has no grant there (D12)."""
         said = parsing.query(request, *_LIST)
@@ -57,7 +57,7 @@ class Quorum(OfQuorum):
 
     permissions = {"GET": Permission.LANES}
 
-    @told({200: ref("Quorum")}, tenant=False, refuses=_NONE)
+    @told({200: ref("Quorum")}, refuses=_NONE)
     def get(self, request: Request, name: str) -> Response:
         """Read one."""
         parsing.query(request)
@@ -69,7 +69,7 @@ class Close(OfQuorum):
 
     permissions = {"POST": Permission.LANES}
 
-    @told({200: ref("Quorum")}, body=_REASON, bodiless=True, tenant=False,
+    @told({200: ref("Quorum")}, body=_REASON, bodiless=True,
           refuses={**_NONE, 403: "role_required", 409: "quorum_closed"})
     def post(self, request: Request, name: str) -> Response:
         """Take no new lanes; those that there are go on. For conductors."""

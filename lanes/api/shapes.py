@@ -6,8 +6,11 @@ from typing import Any
 
 from jobs import codecs
 from jobs.clock import jsonable
+from jobs.models import Job
+from jobs.states import status
 from lanes.axes import Axis, possible
-from lanes.models import Lane, LaneReceipt, Quorum
+from lanes.models import Lane, LaneJob, LaneReceipt, Quorum
+from lanes.services.lane_jobs import Work
 
 
 def quorum(row: Quorum) -> dict[str, Any]:
@@ -18,7 +21,7 @@ def quorum(row: Quorum) -> dict[str, Any]:
         "closed_at": jsonable(row.closed_at), "closed_by": row.closed_by, "close_reason": row.close_reason}
 
 
-def lane(row: Lane, of_jobs: Any) -> dict[str, Any]:
+def lane(row: Lane, work: Work) -> dict[str, Any]:
     """A lane, with what its jobs come to for this caller."""
     return {
         "id": str(row.pk), "workspace": row.workspace.slug,
@@ -28,19 +31,30 @@ def lane(row: Lane, of_jobs: Any) -> dict[str, Any]:
         "depends_on": [{"id": str(on.pk), "name": on.name, "execution": on.execution} for on in row.depends_on],
         "reconcile": None if row.reconcile_type is None else {
             "type": row.reconcile_type, "input": codecs.stored(row.reconcile_input)},
-        "jobs": jobs(of_jobs), "version": row.version, "by": row.by, "created_at": jsonable(row.created_at),
+        "jobs": jobs(work), "version": row.version, "by": row.by, "created_at": jsonable(row.created_at),
         "moved_at": jsonable(row.moved_at), "ended_at": jsonable(row.ended_at)}
 
 
-def in_full(row: Lane, of_jobs: Any) -> dict[str, Any]:
+def in_full(row: Lane, work: Work) -> dict[str, Any]:
     """A lane as a single read shows it: with what leads on from where it stands."""
-    return {**lane(row, of_jobs), "next": {axis.value: list(possible(row.standing, axis)) for axis in Axis}}
+    return {**lane(row, work), "next": {axis.value: list(possible(row.standing, axis)) for axis in Axis}}
 
 
-def jobs(standing: Any) -> dict[str, Any]:
+def jobs(work: Work) -> dict[str, Any]:
     """What the jobs of a lane come to."""
-    return {"states": dict(standing.states), "capped": standing.capped,
-            "last_activity_at": jsonable(standing.last_activity_at), "dead_letters": standing.dead_letters}
+    return {"counts": dict(sorted(work.counts.items())), "active": work.active, "gone": work.gone,
+            "capped": work.capped, "dead_letters": work.dead_letters, "last_activity_at": jsonable(work.last_activity)}
+
+
+def job(one: LaneJob, row: Job | None) -> dict[str, Any]:
+    """A job of a lane in short, and who made it the lane's; of one that is gone there is no more to tell."""
+    told = {"id": str(one.job_id), "by": one.by, "attached_at": jsonable(one.created_at), "gone": row is None}
+    if row is None:
+        return told
+    return {**told, "job_id": row.external_id, "type": row.type, "version": row.version, "status": status(row.state),
+            "state": row.state, "reason": row.reason, "tenant_subject": row.tenant.subject, "claims": row.claims,
+            "failures": row.failures, "created_at": jsonable(row.created_at), "started_at": jsonable(row.started_at),
+            "ended_at": jsonable(row.ended_at)}
 
 
 def receipt(row: LaneReceipt) -> dict[str, Any]:

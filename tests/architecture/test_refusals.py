@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from functools import cache
 
 from jobs.api import errors as api
-from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused
+from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused, RevisionMismatch
 from tests.architecture.source import ROOT, dotted, modules
 
-ROOTS: dict[str, type[JobsError]] = {kind.__name__: kind for kind in (JobsError, NotFound, Conflict, Refused, Invalid)}
+ROOTS: dict[str, type[JobsError]] = {kind.__name__: kind for kind in (
+    JobsError, NotFound, Conflict, Refused, Invalid, RevisionMismatch)}
 READERS = ("jobs/api/", "jobs/codecs.py", "jobs/schemas.py", "jobs/services/words.py", "jobs/definition.py",
            "jobs/money.py")
 NEVER = "\N{EN DASH}"

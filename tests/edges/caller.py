@@ -18,6 +18,7 @@ ALL = tuple(p.value for p in keys.Permission)
 TABLES = ("job", "attempt", "receipt", "artifact", "dead_letter", "tenant", "target", "command", "claim_line",
           "owner", "erasure", "bulk_operation", "bulk_item", "tenant_window", "limits", "claim_request",
           "throttle", "delivery", "delivery_try", "callback_secret")
+OF_LANES = ("quorum", "lane", "dependency", "job", "receipt")
 
 
 # Who answers a dead letter, as a key of the workspace has to say (C28).
@@ -91,7 +92,8 @@ def problem(answer: HttpResponse, status: int, code: str, field: str | None = No
 
 def everything() -> str:
     """A digest of all rows but keys, which note when they were used."""
-    parts = [f"coalesce((SELECT string_agg(t::text, '|' ORDER BY t::text) FROM jobs_{name} t), '')" for name in TABLES]
+    names = [*(f"jobs_{name}" for name in TABLES), *(f"lanes_{name}" for name in OF_LANES)]
+    parts = [f"coalesce((SELECT string_agg(t::text, '|' ORDER BY t::text) FROM {name} t), '')" for name in names]
     return db.rows(f"SELECT md5({' || '.join(parts)})")[0][0]
 
 

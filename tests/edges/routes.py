@@ -3,20 +3,23 @@
 `"METHOD pattern": Entry(permission, kind, body)`. The kind says whose things are tried as the name in the path: `job`
 (a waiting one), `letter` (failed, with an open dead letter), `done` (completed), `assignment` (a held one), `workspace`
 (its slug), `delivery`, `secret`, `bulk` (an operation that was begun), `subject` (a tenant, whose throttle it is),
-`any` (any word does, the thing is made by naming it); none for a route without a name. A body must be one that the
-route would follow. `also`: a permission that what is sent asks for beside. `whole`: a tenant's key is refused, whatever
-it may. `makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand in
-`PUBLIC`, with the reason.
+`quorum`, `lane`, `any` (any word does, the thing is made by naming it); none for a route without a name. A body must be
+one that the route would follow; `"<job>"` in it is the caller's own thing of that kind. `also`: a permission that what
+is sent asks for beside. `role`: what a grant must say beside. `whole`: a tenant's key is refused, whatever it may.
+`makes`: a tenant that is named for the first time is made. Routes that ask nobody who they are stand in `PUBLIC`, with
+the reason.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from django.urls import URLPattern
 
 from jobs.api.urls import urlpatterns
+from lanes.api.urls import urlpatterns as lanes
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
@@ -28,6 +31,7 @@ class Entry(NamedTuple):
     kind: str = ""
     body: Any = None
     also: str = ""
+    role: str = ""
     whole: bool = False
     makes: bool = False
 
@@ -86,6 +90,24 @@ ROUTES: dict[str, Entry] = {
     "POST v1/assignments/<str:name>/fail": Entry("claim", "assignment", {"reason_code": "x"}),
     "POST v1/assignments/<str:name>/cancelled": Entry("claim", "assignment", {}),
     "POST v1/assignments/<str:name>/release": Entry("claim", "assignment", {}),
+    "POST v1/quorums": Entry("lanes", body={"name": "another"}, role="conductor"),
+    "GET v1/quorums": Entry("lanes"),
+    "GET v1/quorums/<str:name>": Entry("lanes", "quorum"),
+    "POST v1/quorums/<str:name>/close": Entry("lanes", "quorum", {}, role="conductor"),
+    "POST v1/lanes": Entry("lanes", body={"quorum": "<quorum>", "name": "another", "branch": "another", "task": "7",
+                                          "assignee": "<assignee>"}, role="conductor"),
+    "GET v1/lanes": Entry("lanes"),
+    "GET v1/lanes/<str:name>": Entry("lanes", "lane"),
+    "POST v1/lanes/<str:name>/assignee": Entry("lanes", "lane", {"assignee": "<assignee>"}, role="conductor"),
+    "POST v1/lanes/<str:name>/dependencies": Entry("lanes", "lane", {"depends_on": []}, role="conductor"),
+    "GET v1/lanes/<str:name>/jobs": Entry("lanes", "lane", also="read"),
+    "POST v1/lanes/<str:name>/jobs": Entry("lanes", "lane", {"type": "outside", "input": {}}, also="enqueue",
+                                           role="conductor", makes=True),
+    "POST v1/lanes/<str:name>/jobs/attach": Entry("lanes", "lane", {"job_id": "<job>"}, also="read", role="conductor"),
+    "GET v1/lanes/<str:name>/receipts": Entry("lanes", "lane"),
+    "POST v1/lanes/<str:name>/review": Entry("lanes", "lane", {"review": "submit"}, role="conductor"),
+    "POST v1/lanes/<str:name>/merge": Entry("lanes", "lane", {"outcome": "conflicted"}, role="conductor"),
+    "POST v1/lanes/<str:name>/state": Entry("lanes", "lane", {"state": "cancelled"}, role="conductor"),
 }
 # Patterns that answer whoever asks, each with its reason.
 PUBLIC: dict[str, str] = {
@@ -98,7 +120,7 @@ PUBLIC: dict[str, str] = {
 def served() -> dict[str, str | None]:
     """Every method of every route as the URLconf has it, and the permission that its view names."""
     found: dict[str, str | None] = {}
-    for pattern in urlpatterns:
+    for pattern in [*lanes, *urlpatterns]:
         assert isinstance(pattern, URLPattern), f"{pattern}: name the routes themselves, not an include of them"
         route = str(pattern.pattern)
         if route in PUBLIC:
@@ -108,6 +130,14 @@ def served() -> dict[str, str | None]:
         methods = [m for m in METHODS if m in named or (not named and hasattr(view, m.lower()))]
         found |= {f"{method} {route}": named.get(method) for method in methods or ["GET"]}
     return found
+
+
+def body_of(entry: Entry, own: Mapping[str, str]) -> Any:
+    """What is sent, with the caller's own things."""
+    if not isinstance(entry.body, dict):
+        return entry.body
+    return {field: own.get(value[1:-1], value) if isinstance(value, str) else value
+            for field, value in entry.body.items()}
 
 
 def path_of(route: str, name: str = "") -> str:

@@ -25,13 +25,15 @@ from jobs.models import Job, Key
 from jobs.services import commands, grants, keys, tenancy
 from jobs.services.keys import Kind
 from tests.edges.caller import ALL, Caller, everything, problem
-from tests.edges.routes import PUBLIC, ROUTES, Entry, path_of, served
+from tests.edges.routes import PUBLIC, ROUTES, Entry, body_of, path_of, served
 from tests.pages.people import person
 from tests.races.threads import LONG
 
 ONCE = {"retry": {"max_attempts": 1}}
 # What one may well not have.
 ABSENT = ("owner_not_found", "throttle_not_found")
+# What is no tenant's.
+OF_WORKSPACE = ("quorum", "lane")
 MALFORMED = ("%00", "x" * 300, "a%0Ab", "%F0%9F%98%80")
 Sender = Callable[..., HttpResponse]
 
@@ -45,10 +47,13 @@ class Actor:
     headers: Mapping[str, str]
     # Of one tenant alone.
     narrow: bool = False
+    # What a grant says.
+    role: str = ""
 
     def passes(self, entry: Entry) -> bool:
         """Whether it may do this to what it sees."""
-        return {entry.permission, entry.also} - {""} <= self.may and not (entry.whole and self.narrow)
+        return ({entry.permission, entry.also} - {""} <= self.may and not (entry.whole and self.narrow)
+                and entry.role in ("", self.role))
 
 
 def _things(caller: Caller, slug: str) -> dict[str, str]:
@@ -64,8 +69,18 @@ def _things(caller: Caller, slug: str) -> dict[str, str]:
     assert caller.post(f"/jobs/{told}/controls", {"action": "cancel"}).status_code == 200
     [delivery] = caller.get(f"/jobs/{told}/deliveries").json()["deliveries"]
     begun = caller.post("/bulk", {"verb": "cancel", "reason": "x"})
+    made |= _lanes(caller)
     return {**made, "delivery": delivery["id"], "secret": str(caller.post("/callback-secrets").json()["id"]),
             "bulk": begun.json()["id"]}
+
+
+def _lanes(caller: Caller) -> dict[str, str]:
+    """A quorum and a lane, by a key that is a conductor of its workspace."""
+    name, assignee = caller.key.tenant.subject, f"key:{caller.key.prefix}"
+    grants.give(caller.key.workspace, "conductor", by="test", key=caller.key)
+    quorum = caller.post("/quorums", {"name": name}).json()["id"]
+    lane = caller.post("/lanes", {"quorum": quorum, "name": name, "branch": name, "task": "7", "assignee": assignee})
+    return {"quorum": quorum, "lane": lane.json()["id"], "assignee": assignee}
 
 
 def _letter(caller: Caller) -> str:
@@ -111,15 +126,17 @@ def actors(world):
     runner = _of_kind(Kind.RUNNER)
     Caller(tenant="mine").enqueue()
     world["default", "mine"]["held"] = runner.claim_one()["assignment_id"]
-    stranger = Caller()
+    stranger, tenants, whole = Caller(), Caller(tenant="mine"), Caller()
     stranger.secret = ""
+    for one in (tenants, whole):
+        grants.give(one.key.workspace, "conductor", by="test", key=one.key)
     return {
-        "tenant key": Actor(Caller(tenant="mine").send, frozenset(ALL), {}, narrow=True),
-        "workspace key": Actor(Caller().send, frozenset(ALL), naming),
+        "tenant key": Actor(tenants.send, frozenset(ALL), {}, narrow=True, role="conductor"),
+        "workspace key": Actor(whole.send, frozenset(ALL), naming, role="conductor"),
         "runner": Actor(runner.send, keys.MAY[Kind.RUNNER], {}),
         "planner": Actor(_of_kind(Kind.PLANNER).send, keys.MAY[Kind.PLANNER], {}),
-        "member": Actor(_session("ann", "member"), grants.MAY[grants.Role.MEMBER], naming),
-        "conductor": Actor(_session("cleo", "conductor"), grants.MAY[grants.Role.CONDUCTOR], naming),
+        "member": Actor(_session("ann", "member"), grants.MAY[grants.Role.MEMBER], naming, role="member"),
+        "conductor": Actor(_session("cleo", "conductor"), grants.MAY[grants.Role.CONDUCTOR], naming, role="conductor"),
         "superuser": Actor(_session("root", None, superuser=True), frozenset(), naming),
         "stranger": Actor(lambda method, path, body=None, **more: stranger.send(
             method, path, body, **{**more, "Authorization": ""}), frozenset(), naming),
@@ -160,6 +177,8 @@ def test_foreign_and_unknown_are_one_answer_to_everybody_on_every_route(world, a
             foreign = ["elsewhere"]
         if entry.kind == "subject":
             foreign = ["only-there"]
+        if entry.kind in OF_WORKSPACE:
+            foreign = [world[place][entry.kind] for place in world if place[0] == "elsewhere"]
         for who, actor in actors.items():
             names = {**{f"foreign {n}": name for n, name in enumerate(foreign) if name},
                      "unknown": str(uuid.uuid4()), **{name: name for name in MALFORMED}}
@@ -182,7 +201,7 @@ def test_everybody_may_what_the_tables_say_and_nothing_else(world, actors):
                 # It has been answered by the one before.
                 own["letter"] = _letter(mine)
             name = own.get("held" if (who, entry.kind) == ("runner", "assignment") else entry.kind, "")
-            answer = actor.send(route.partition(" ")[0], path_of(route, name), entry.body, **actor.headers)
+            answer = actor.send(route.partition(" ")[0], path_of(route, name), body_of(entry, own), **actor.headers)
             where = (who, route, getattr(answer, "content", b"")[:200])
             if not actor.passes(entry):
                 assert answer.status_code == (401 if who == "stranger" else 403), where

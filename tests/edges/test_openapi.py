@@ -11,6 +11,7 @@ from drf_spectacular.validation import validate_schema
 
 from jobs.api import errors, openapi
 from jobs.api.urls import urlpatterns
+from lanes.api.urls import urlpatterns as lanes
 from tests.architecture import test_refusals
 from tests.architecture.test_refusals import NEVER
 from tests.edges.caller import Caller, problem
@@ -22,7 +23,7 @@ METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 def test_every_route_and_method_stands_in_the_document_and_none_too_many():
     """API9: the document and the routes are the same list; one that says nothing of itself is named."""
     routes = {(method, "/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", str(route.pattern)))
-              for route in urlpatterns if isinstance(route, URLPattern) and hasattr(route.callback, "cls")
+              for route in [*lanes, *urlpatterns] if isinstance(route, URLPattern) and hasattr(route.callback, "cls")
               for method in METHODS & set(route.callback.cls.permissions)}
     said = {(method.upper(), path) for path, item in document()["paths"].items() for method in item}
     assert said == routes
