@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -28,6 +27,8 @@ from lanes.mcp.calls import Call, counted
 # Longer lines than so many times the longest arguments are no messages.
 ROOM: Final = 16
 CHUNK: Final = 64 * 1024
+# Lines that are read before they are served; a client that sends faster than we answer waits.
+AHEAD: Final = 8
 # How long a call may take to end once we were asked to; a client that does not read would keep us for ever.
 GRACE_S: Final = 10.0
 
@@ -36,25 +37,24 @@ log = logging.getLogger("jobs.mcp")
 
 def serve(secret: str) -> None:
     """Serve with this key until the input ends or a signal comes."""
-    with suppress(asyncio.CancelledError):
-        asyncio.run(_served(secret))
+    asyncio.run(_served(secret))
 
 
 async def _served(secret: str) -> None:
-    loop = asyncio.get_running_loop()
+    lines = Lines()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, loop, asyncio.current_task())
+        asyncio.get_running_loop().add_signal_handler(number, _stop, lines)
     tools = server.make(lambda context: Call(partial(counted, secret)))
     try:
-        async with stdio_server(stdin=Lines()) as (said, answers):  # type: ignore[arg-type]
+        async with stdio_server(stdin=lines) as (said, answers):  # type: ignore[arg-type]
             await tools.run(said, answers, tools.create_initialization_options())
     except* (BrokenPipeError, ConnectionResetError):
         log.info("the client is gone")
 
 
-def _stop(loop: asyncio.AbstractEventLoop, task: Any) -> None:
-    task.cancel()
-    loop.call_later(GRACE_S, os._exit, 1)
+def _stop(lines: Lines) -> None:
+    lines.end()
+    asyncio.get_running_loop().call_later(GRACE_S, os._exit, 1)
 
 
 class Lines:
@@ -62,18 +62,25 @@ class Lines:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # A client that sends faster than we answer waits.
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue(1)
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._room = threading.Semaphore(AHEAD)
+        self._ended = False
         threading.Thread(target=self._read, args=(sys.stdin.fileno(),), name="jobs-mcp-stdin", daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """The lines until the end."""
-        while (line := await self._lines.get()) is not None:
+        while (line := await self._lines.get()) is not None and not self._ended:
+            self._room.release()
             yield line
+
+    def end(self) -> None:
+        """Read no more, whatever is still said."""
+        self._ended = True
+        self._lines.put_nowait(None)
 
     def _read(self, number: int) -> None:
         # The loop may be gone before the input is.
-        with suppress(RuntimeError, CancelledError):
+        with suppress(RuntimeError):
             rest, most = b"", ROOM * limit()
             while chunk := _chunk(number):
                 *whole, rest = (rest + chunk).split(b"\n")
@@ -85,7 +92,8 @@ class Lines:
             self._tell(None)
 
     def _tell(self, line: str | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+        self._room.acquire()
+        self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
 
 def _chunk(number: int) -> bytes:

@@ -204,10 +204,9 @@ def test_told_to_stop_it_ends_at_once_and_takes_nothing_along(driver: Driver, tm
         until(lambda: Key.objects.get().last_used_at)
         own.process.send_signal(signal.SIGTERM)
         job = driver.enqueue("outside")
-        assert own.process.wait(20) == 0
+        assert own.process.wait(20) == 0, (tmp_path / "stderr").read_text()
     until(lambda: driver.state(job) == "queued")
     assert "Traceback" not in (tmp_path / "stderr").read_text()
-    print((tmp_path / "stderr").read_text())
 
 
 @pytest.mark.parametrize(("said", "why"), [
