@@ -19,6 +19,7 @@ from jobs.services.assignments import look_after
 from jobs.services.keys import Permission
 from jobs.worker import handed_in
 from lanes.actors import of_key
+from lanes.api.jobs import ENDPOINT as OF_LANE
 from lanes.mcp.tools import Body, lacking, tenant_of, tool
 from lanes.services import lane_jobs
 
@@ -42,10 +43,10 @@ def job_create(who: Principal, body: Body) -> Any:
     named, lane = tenant_of(body), body.pop("lane", None)
     if lane is not None and not who.may(Permission.LANES):
         raise lacking(Permission.LANES)
-    asked, door = jobs.drafted(body, who, named, body.get("idempotency_key")), who.door(jobs.ENDPOINT)
+    asked = jobs.drafted(body, who, named, body.get("idempotency_key"))
     with parsing.beneath("input"):
-        done = (intake.enqueue_many([asked], door=door)[0] if lane is None else
-                lane_jobs.enqueue(lane, asked, by=of_key(who.key), door=door))
+        done = (intake.enqueue_many([asked], door=who.door(jobs.ENDPOINT))[0] if lane is None else
+                lane_jobs.enqueue(lane, asked, by=of_key(who.key), door=who.door(OF_LANE)))
     told = shapes.summary(enqueued(who, named, [done.id])[done.id])
     return {**told, "repeated": done.repeated, "steered": done.steered, "warnings": list(done.warnings)}
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from jobs.api import fields
+from jobs.api import fields, parsing
 from jobs.api.describing import Schema, anything, boolean, listed, or_null, text, thing, whole
 from jobs.api.security import Principal
 from jobs.services.keys import Permission
 from lanes import axes, selectors, words
 from lanes.actors import of_key
 from lanes.api import shapes
+from lanes.api.lanes import MAX_NUMBER
 from lanes.axes import Axis
 from lanes.mcp.tools import Body, tool
 from lanes.services import lane_jobs, lanes, quorums
@@ -62,8 +63,11 @@ def lane_create(who: Principal, body: Body) -> Any:
     It is in the workspace of its quorum for good. What it depends on is checked now, and circles are refused. A single
     job needs no lane.
     """
-    wanted = LaneDraft(**{name: value for name, value in body.items() if name != "quorum"})
-    return _told(lanes.create(body["quorum"], wanted, by=of_key(who.key)), who)
+    wanted = LaneDraft(**{name: fields.text(body, name) for name in ("name", "branch", "assignee", "task")},
+                       title=fields.text(body, "title", default=""), depends_on=body.get("depends_on", ()),
+                       reconcile=body.get("reconcile"))
+    with parsing.beneath("reconcile/input"):
+        return _told(lanes.create(fields.text(body, "quorum"), wanted, by=of_key(who.key)), who)
 
 
 @tool("Read a lane", Permission.LANES, {
@@ -71,10 +75,11 @@ def lane_create(who: Principal, body: Body) -> Any:
     "after": whole(0, means="Of the history, what came after this number", default=0)}, "lane", reads=True)
 def lane_get(who: Principal, body: Body) -> Any:
     """Read a lane: its three axes, what leads on from here (`next`), its version, and what its jobs come to."""
-    by = of_key(who.key)
-    told = _told(lanes.get(body["lane"], by=by), who)
-    if fields.boolean(body, "history", False):
-        found = lanes.receipts(body["lane"], by=by, after=fields.count(body, "after", 0, 0, 2**31 - 1))
+    name, by = fields.text(body, "lane"), of_key(who.key)
+    history, after = fields.boolean(body, "history", False), fields.count(body, "after", 0, 0, MAX_NUMBER)
+    told = _told(lanes.get(name, by=by), who)
+    if history:
+        found = lanes.receipts(name, by=by, after=after)
         told |= {"receipts": [shapes.receipt(one) for one in found.items], "next_after": found.next}
     return told
 
@@ -97,7 +102,7 @@ def lane_list(who: Principal, body: Body) -> Any:
     **_MOVE}, "lane", "state", ends=True)
 def lane_set_state(who: Principal, body: Body) -> Any:
     """Move a lane on its axis of execution. For conductors. Review and merge stay as they are."""
-    return _told(lanes.set_state(body["lane"], body["state"], **_moved(body), by=of_key(who.key)), who)
+    return _told(lanes.set_state(fields.text(body, "lane"), fields.text(body, "state"), **_moved(who, body)), who)
 
 
 @tool("Review a lane", Permission.LANES, {
@@ -105,7 +110,7 @@ def lane_set_state(who: Principal, body: Body) -> Any:
     **_MOVE}, "lane", "review")
 def lane_review(who: Principal, body: Body) -> Any:
     """Submit a lane for review, approve it, or request changes. Completing its jobs never does."""
-    return _told(lanes.review(body["lane"], body["review"], **_moved(body), by=of_key(who.key)), who)
+    return _told(lanes.review(fields.text(body, "lane"), fields.text(body, "review"), **_moved(who, body)), who)
 
 
 @tool("Record a merge", Permission.LANES, {
@@ -117,12 +122,13 @@ def lane_merge(who: Principal, body: Body) -> Any:
 
     `merged` takes a lane that is done and approved, and the commit; after it nothing of the lane changes.
     """
-    done = lanes.merge(body["lane"], body["outcome"], commit=body.get("commit"), **_moved(body), by=of_key(who.key))
-    return _told(done, who)
+    return _told(lanes.merge(fields.text(body, "lane"), fields.text(body, "outcome"),
+                             commit=fields.named(body, "commit"), **_moved(who, body)), who)
 
 
-def _moved(body: Body) -> dict[str, Any]:
-    return {"version": body.get("version"), "reason": body.get("reason", "")}
+def _moved(who: Principal, body: Body) -> dict[str, Any]:
+    """What every change says: who, which version was read, why."""
+    return {"by": of_key(who.key), "version": body.get("version"), "reason": fields.text(body, "reason", default="")}
 
 
 def _page(body: Body) -> dict[str, Any]:
