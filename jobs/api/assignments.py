@@ -49,7 +49,8 @@ _WAITING = {**_BEAT, "wait_seconds": whole(0, means="Longest wait for something 
 _ARTIFACT = {"artifact": anything("By the definition's schema"), "cost_usd": _MONEY}
 _FAILURE = {
     "reason_code": text("A stable word", most=64, pattern=r"^[a-z][a-z0-9_]*$"),
-    "message": or_null(text("What happened, for people")), "retryable": boolean("Whether to try again", default=True), "diagnostic": _BEAT["diagnostic"], "cost_usd": _MONEY}
+    "message": or_null(text("What happened, for people")),
+    "retryable": boolean("Whether to try again", default=True), "diagnostic": _BEAT["diagnostic"], "cost_usd": _MONEY}
 _RELEASE = {"delay_s": or_null(number("Seconds until it may be claimed again", least=0)),
             "not_before": or_null(moment("Or from this moment on"))}
 _LATE = "stale_claim duration_exceeded not_held not_claimed illegal_move"

@@ -29,12 +29,14 @@ def _named(means: str) -> Schema:
 
 
 _MODES = text(among=[mode.value for mode in SingletonMode])
-_MODE = {"anyOf": [_MODES, thing({"key": _named("The session key"), "mode": _MODES}, optional=("key", "mode")), {"type": "null"}],
+_MODE = {"anyOf": [_MODES, thing({"key": _named("The session key"), "mode": _MODES}, optional=("key", "mode")),
+                   {"type": "null"}],
          "description": "What becomes of active jobs of this session key"}
 # Handed on as they are: intake says what each may be.
 _AS_SENT = {
     "queue": or_null(text("By default the definition's")), "priority": or_null(whole(-100, 100, "Higher goes first")),
-    "agent": or_null(text("Which agent it is for, where the site routes by agents", most=64)), "version": or_null(whole(1, means="By default the current one")),
+    "agent": or_null(text("Which agent it is for, where the site routes by agents", most=64)),
+    "version": or_null(whole(1, means="By default the current one")),
     "job_id": or_null(text("The caller's own id: said again, its job comes back unchanged", most=200,
                            pattern=r"^[A-Za-z0-9._:~-]+$")),
     "session_key": _named("The conversation that it belongs to"), "singleton": _MODE,

@@ -91,6 +91,7 @@ async def _answer(request: Any) -> HttpResponseBase:
     try:
         # Raises DisallowedHost: names that are not ours lead here by a trick.
         request.get_host()
+        response: HttpResponseBase
         key = await asked(_admitted, request)
         if len(request.jobs_body) > limit():
             raise too_large(limit())

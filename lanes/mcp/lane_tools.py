@@ -91,7 +91,8 @@ def lane_get(who: Principal, body: Body) -> Any:
 def lane_list(who: Principal, body: Body) -> Any:
     """List the lanes that you may see, newest first; what you may not see is left out without a word."""
     by = of_key(who.key)
-    wanted = {name: fields.named(body, name) for name in ("quorum", "execution", "review", "merge", "assignee")}
+    names = ("quorum", "execution", "review", "merge", "assignee")
+    wanted: dict[str, Any] = {name: fields.named(body, name) for name in names}
     found = lanes.listing(by=by, **wanted, **_page(body))
     work = lane_jobs.standing([row.pk for row in found.items], by=by)
     return {"lanes": [shapes.lane(row, work[row.pk]) for row in found.items], "next_cursor": found.next}

@@ -41,6 +41,7 @@ from lanes.mcp.tools import TOOLS, Tool, perform
 
 log = logging.getLogger("jobs.mcp")
 Door = Callable[[Any], Call]
+_OF_HTTP: Final = {"code", "detail", "title", "type", "status"}
 
 INSTRUCTIONS: Final = """\
 Jobs are durable units of work: job_create queues one, job_claim takes what may be claimed, job_extend keeps it,
@@ -124,8 +125,8 @@ async def _done(one: Tool, call: Call, arguments: dict[str, Any] | None) -> Any:
 
 def _refused(body: dict[str, Any]) -> dict[str, Any]:
     """A problem, as models read it: `message` for `detail`, and nothing of HTTP."""
-    return {"code": body["code"], "message": body["detail"],
-            **{name: value for name, value in body.items() if name not in ("code", "detail", "title", "type", "status")}}
+    facts = {name: value for name, value in body.items() if name not in _OF_HTTP}
+    return {"code": body["code"], "message": body["detail"], **facts}
 
 
 def _result(answer: Any, *, is_error: bool = False) -> CallToolResult:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from mcp.server.stdio import stdio_server
 

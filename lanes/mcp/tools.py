@@ -1,4 +1,4 @@
-"""What a tool is: a name, a schema, the permission that it needs, and a function that parses, calls one service, shapes.
+"""What a tool is: a name, a schema, the permission that it needs, and a function: parse, call one service, shape.
 
 Arguments are read as strictly as a body of the API: the limits of its JSON, no field that means nothing, every refusal
 with its code and field. The docstring of a tool's function is what models read of it.

@@ -70,6 +70,7 @@ BROAD = {
     "jobs/services/traffic.py": "counts that cannot be flushed are kept, and the thread goes on",
     "jobs/publish.py": "a hook that breaks undoes nothing",
     "jobs/live/": "what goes wrong once must not end the news of everybody",
+    "lanes/mcp/": "whatever goes wrong in a call is an answer without its insides",
     "jobsite/examples/holding.py": "whatever an engine raises is reported as a failure",
 }
 # Longer than the house likes; may only shrink.

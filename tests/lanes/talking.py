@@ -1,4 +1,4 @@
-"""Clients of the protocol by its official SDK: in this process, over pipes and over HTTP; several may be open at once."""
+"""Clients of the protocol by its official SDK, in this process and over HTTP; several may be open at once."""
 
 from __future__ import annotations
 

@@ -186,7 +186,8 @@ def test_a_key_makes_no_more_requests_than_it_may(driver: Driver, served: Served
 def test_hostile_bodies_get_the_protocols_own_refusal_and_no_traceback(api: Caller, served: Served) -> None:
     """RELIABILITY 5.7: what is no message, and arguments beyond the limits of the API's JSON."""
     deep = b'{"a":' * 400 + b"1" + b"}" * 400
-    start = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"job_create","arguments":{"type":"outside","x":'
+    start = (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"job_create",'
+             b'"arguments":{"type":"outside","x":')
     meta = b'},"_meta":' + json.dumps(META).encode() + b"}}"
     for body in (b"", b"{", b"[]", b"null", b"[" * 50_000, b"\xff\xfe", b'{"jsonrpc":"2.0"}', b"{}" * 9,
                  start + deep + meta, start + b"NaN" + meta, start + b"1" + b"0" * 5_000 + meta,

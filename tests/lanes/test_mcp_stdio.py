@@ -175,8 +175,8 @@ def test_a_client_that_is_gone_loses_its_lease_and_nothing_else(talk: Talk, driv
     """
     job = driver.enqueue("outside")
     with pipes(tmp_path) as own:
-        for line in (b"", b"{", b"[]", b'{"jsonrpc":"2.0"}', b"\xff\xfe", b'{"jsonrpc":"2.0","id":9,"method":"no/such"}',
-                     b"[" * 5_000, b'"' + b"x" * 100_000 + b'"'):
+        for line in (b"", b"{", b"[]", b'{"jsonrpc":"2.0"}', b"\xff\xfe", b"[" * 5_000, b'"' + b"x" * 100_000 + b'"',
+                     b'{"jsonrpc":"2.0","id":9,"method":"no/such"}'):
             own.write(line)
         assert own.read()["error"]["code"] == -32601
         [one] = own.call("job_claim")["assignments"]

@@ -18,8 +18,8 @@ HOW = "make one with `manage.py keys create NAME --permission ...` and hand it o
 class Command(BaseCommand):
     """Exit codes: 0 when the input has ended or it was told to stop, 1 when it cannot begin or was cut."""
 
-    help = ("Serve jobs and lanes as MCP tools on standard input and output, for a client that starts this command. The "
-            "key of the API in the variable JOBSITE_KEY says what it may do; it never stands on the command line.")
+    help = ("Serve jobs and lanes as MCP tools on standard input and output, for a client that starts this command. "
+            "The key of the API in the variable JOBSITE_KEY says what it may do; it never stands on the command line.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Look at the key, then serve."""
