@@ -22,9 +22,14 @@ class Actor:
     key_id: int | None = None
     tenant_id: int | None = None
 
+    def __post_init__(self) -> None:
+        # One without an id would find whatever grant has none of that kind.
+        if (self.user_id is None) == (self.key_id is None):
+            raise ValueError("An actor is a user or a key.")
+
     @property
     def granted(self) -> dict[str, Any]:
-        """The filter that finds this actor's grants. Nobody has none."""
+        """The filter that finds this actor's grants."""
         return {"user_id": self.user_id} if self.key_id is None else {"key_id": self.key_id}
 
 

@@ -51,7 +51,9 @@ def task(value: Any) -> str:
 
 def reason(value: Any) -> str:
     """Why somebody does it; may be empty."""
-    return _text(value, REASON_LIMIT, "reason")
+    if not isinstance(value, str) or len(value) > REASON_LIMIT or not value.isprintable():
+        raise Invalid(f"must be at most {REASON_LIMIT} printable characters", field="reason", code="invalid_reason")
+    return value
 
 
 def branch(value: Any) -> str:

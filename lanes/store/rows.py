@@ -27,7 +27,7 @@ _NUMBERED = """INSERT INTO lanes_receipt (lane_id, number, kind, axis, before, a
 def lock_quorum(quorum_id: uuid.UUID, *, alone: bool) -> Quorum | None:
     """The quorum, until the commit: `alone` for who closes it or changes what its lanes wait for, else shared."""
     if alone:
-        # Does not skip: it waits for whoever is adding a lane, and decides on what that has made of the quorum.
+        # No skip_locked: it waits for whoever is adding a lane, and decides on what that has made of the quorum.
         return Quorum.objects.select_for_update(of=("self",), no_key=True).filter(pk=quorum_id).first()
     # Django has no FOR SHARE, and those who add lanes need not wait for each other.
     with connection.cursor() as cursor:
@@ -37,7 +37,7 @@ def lock_quorum(quorum_id: uuid.UUID, *, alone: bool) -> Quorum | None:
 
 def lock_lane(lane_id: uuid.UUID) -> Lane | None:
     """The lane as it is now, and stays until the commit."""
-    # Does not skip: two who change one lane stand in line, and the second is judged by what the first has made of it.
+    # No skip_locked: two who change one lane stand in line, and the second is judged by what the first has made of it.
     return Lane.objects.select_for_update(of=("self",), no_key=True).filter(pk=lane_id).first()
 
 

@@ -1,4 +1,6 @@
-"""Every refusal of the product stands in the table of jobs/README.md, and nothing else does (issue "bad input").
+"""Every refusal stands in the table of its package's README.md, and nothing else does (issue "bad input").
+
+What lanes refuse in the words of jobs stands in the table of jobs alone.
 
 A code is what a class of refusals carries, what a refusal is raised with, or what is handed to a parameter `code` of
 the edges and of the readers of words and JSON. Reason codes of failures are none: they are words of outcomes (`Failed`,
@@ -13,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
+
 from jobs.api import errors as api
 from jobs.errors import Conflict, Invalid, JobsError, NotFound, Refused, RevisionMismatch
 from tests.architecture.source import ROOT, dotted, modules
@@ -20,14 +24,15 @@ from tests.architecture.source import ROOT, dotted, modules
 ROOTS: dict[str, type[JobsError]] = {kind.__name__: kind for kind in (
     JobsError, NotFound, Conflict, Refused, Invalid, RevisionMismatch)}
 READERS = ("jobs/api/", "jobs/codecs.py", "jobs/schemas.py", "jobs/services/words.py", "jobs/definition.py",
-           "jobs/money.py")
+           "jobs/money.py", "lanes/api/", "lanes/words.py")
+PACKAGES = ("jobs", "lanes")
 NEVER = "\N{EN DASH}"
 Codes = dict[str, set[str]]
 
 
-def _jobs() -> Iterator[tuple[str, ast.AST]]:
+def _nodes(*packages: str) -> Iterator[tuple[str, ast.AST]]:
     for path, tree in modules().items():
-        if path.startswith("jobs/"):
+        if path.startswith(tuple(f"{package}/" for package in packages)):
             for node in ast.walk(tree):
                 yield path, node
 
@@ -36,7 +41,7 @@ def _jobs() -> Iterator[tuple[str, ast.AST]]:
 def kinds() -> dict[str, str]:
     """Every class of refusals by its name, and which of the five roots it is of."""
     found = {name: name for name in ROOTS}
-    classes = [node for _, node in _jobs() if isinstance(node, ast.ClassDef)]
+    classes = [node for _, node in _nodes(*PACKAGES) if isinstance(node, ast.ClassDef)]
     for _ in range(4):
         for node in classes:
             for base in node.bases:
@@ -60,7 +65,7 @@ def _said(node: ast.AST | None) -> str | None:
 def parameters() -> dict[str, int]:
     """Where functions of the readers take their `code`, by name."""
     found = {}
-    for path, node in _jobs():
+    for path, node in _nodes(*PACKAGES):
         if path.startswith(READERS) and isinstance(node, ast.FunctionDef):
             names = [a.arg for a in node.args.args if a.arg not in ("self", "cls")]
             if "code" in names:
@@ -91,10 +96,10 @@ def of_call(path: str, node: ast.Call) -> tuple[str, str] | None:
 
 
 @cache
-def codes() -> Codes:
-    """Every code, and the roots of the refusals that carry it."""
+def codes(package: str = "jobs") -> Codes:
+    """Every code of a package, and the roots of the refusals that carry it."""
     found: Codes = defaultdict(set)
-    for path, node in _jobs():
+    for path, node in _nodes(package):
         if isinstance(node, ast.ClassDef) and (code := of_class(node)):
             found[code].add(kinds().get(node.name, ""))
         elif isinstance(node, ast.Call) and (call := of_call(path, node)):
@@ -102,7 +107,9 @@ def codes() -> Codes:
         elif path == "jobs/store/verbs.py" and isinstance(node, ast.FunctionDef) and node.name == "refusal":
             for code in _of_a_table(node):
                 found[code].add("Conflict")
-    words = {node.value for path, node in _jobs() if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
+    if package != "jobs":
+        return found
+    words = {node.value for path, node in _nodes(package) if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
     for code in {*api.CODES.values(), *(code for code in api.BY_CODE if code in words)}:
         found[code].add("")
     return found
@@ -116,9 +123,9 @@ def _of_a_table(function: ast.FunctionDef) -> Iterator[str]:
 
 
 @cache
-def table() -> dict[str, str]:
-    """What the page says: code and HTTP status."""
-    text = (ROOT / "jobs" / "README.md").read_text()
+def table(package: str = "jobs") -> dict[str, str]:
+    """What the package's page says: code and HTTP status."""
+    text = (ROOT / package / "README.md").read_text()
     section = text.partition("## Refusals")[2].partition("\n## ")[0]
     told: dict[str, str] = {}
     for line in section.splitlines():
@@ -130,16 +137,20 @@ def table() -> dict[str, str]:
     return told
 
 
-def test_every_refusal_stands_in_the_table_and_nothing_else_does() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_refusal_stands_in_the_table_and_nothing_else_does(package: str) -> None:
     """The words that callers match on are all told, and none that is gone."""
-    assert sorted(codes().keys() - table().keys()) == [], "are missing in jobs/README.md"
-    assert sorted(table().keys() - codes().keys()) == [], "stand in jobs/README.md and nowhere else"
+    told = {name for package in dict.fromkeys(("jobs", package)) for name in table(package)}
+    assert sorted(codes(package).keys() - told) == [], f"are missing in {package}/README.md"
+    assert sorted(table(package).keys() - codes(package).keys()) == [], f"stand in {package}/README.md and nowhere else"
+    assert package == "jobs" or not table(package).keys() & table().keys()
 
 
-def test_the_table_tells_the_number_that_the_api_answers() -> None:
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_table_tells_the_number_that_the_api_answers(package: str) -> None:
     """RELIABILITY: clients decide by numbers too; a dash is for what no request is answered with."""
-    for code, roots in codes().items():
-        said = table().get(code)
+    for code, roots in codes(package).items():
+        said = table(package).get(code)
         numbers = {str(api.number_of(ROOTS[root]("", code=code))) for root in roots if root}
         numbers |= {str(number) for number, word in api.CODES.items() if word == code}
         if said not in (None, NEVER) and numbers:

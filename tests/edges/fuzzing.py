@@ -13,6 +13,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
+from jobs.services import grants
+
 SEED = 20_260_101
 CHECKS = [not_a_server_error, checks.status_code_conformance, checks.content_type_conformance,
           checks.response_schema_conformance]
@@ -65,7 +67,12 @@ def _place(case: Any, known: dict[str, str]) -> None:
 
 
 def known(api: Any) -> dict[str, str]:
-    """A job and an assignment to ask for."""
+    """A job, an assignment, a quorum and a lane to ask for."""
     api.enqueue()
     held = api.claim_one()
-    return {"/v1/jobs/": held["job"]["id"], "/v1/assignments/": held["assignment_id"]}
+    grants.give(api.key.workspace, "conductor", by="test", key=api.key)
+    quorum = api.post("/quorums", {"name": "fuzzed"}).json()["id"]
+    lane = api.post("/lanes", {"quorum": quorum, "name": "fuzzed", "branch": "fuzzed", "task": "7",
+                               "assignee": f"key:{api.key.prefix}"}).json()["id"]
+    return {"/v1/jobs/": held["job"]["id"], "/v1/assignments/": held["assignment_id"], "/v1/quorums/": quorum,
+            "/v1/lanes/": lane}

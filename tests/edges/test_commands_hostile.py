@@ -34,9 +34,9 @@ FORMS = {
 }
 
 
-def run(name: str, words: Sequence[str]) -> str:
+def run(name: str, words: Sequence[str], app: str = "jobs") -> str:
     """Run it as `manage.py` would; what it said, which standard output must be able to take."""
-    command, out, err = load_command_class("jobs", name), io.StringIO(), io.StringIO()
+    command, out, err = load_command_class(app, name), io.StringIO(), io.StringIO()
     try:
         options = vars(command.create_parser("manage.py", name).parse_args(list(words)))
     except (CommandError, SystemExit):

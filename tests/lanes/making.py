@@ -6,13 +6,15 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 
-from jobs.models import Workspace
+from jobs.clock import Now
+from jobs.models import Grant, Workspace
 from jobs.services import grants, keys, tenancy
 from lanes.actors import Actor, of_key, of_user
 from lanes.axes import Standing
 from lanes.models import Lane, LaneReceipt, Quorum
 from lanes.services import lanes, quorums
 from lanes.services.lanes import LaneDraft
+from lanes.store import rows
 
 COMMIT = "c0ffee1234"
 
@@ -26,7 +28,8 @@ def user(name: str, role: str | None = None, *, where: str = "default", **more: 
     """A Django user, with a role in a workspace if one is said."""
     User = get_user_model()
     row = User.objects.filter(username=name).first() or User.objects.create(username=name, **more)
-    if role is not None:
+    known = Grant.objects.filter(user_id=str(row.pk), workspace__slug=where, role=role)
+    if role is not None and not known.exists():
         grants.give(workspace(where), role, by="test", user=row)
     return of_user(row)
 
@@ -66,6 +69,18 @@ def lane(name: str = "lane", at: Standing | None = None, *, where: str = "defaul
     said.setdefault("assignee", user(f"assignee-{where}", "assignee", where=where).name)
     made = lanes.create(quorum(of, where=where).pk, draft(name, **said), by=who)
     return bring(made, at, who) if at is not None else made
+
+
+def placed(name: str, at: Standing) -> Lane:
+    """A lane that stands there already, without the moves that led there: for tests with many of them."""
+    home, who = quorum(), user("assignee-default", "assignee")
+    made = Lane(quorum=home, workspace_id=home.workspace_id, name=name, branch=name, task="t", by="test",
+                assignee=who.name, assignee_user=who.user_id, **at._asdict())
+    made.commit = COMMIT if at.merge == "merged" else None
+    made.ended_at = Now() if at.over else None
+    made.save(force_insert=True)
+    rows.receipt(made.pk, "created", by="test", version=1)
+    return made
 
 
 def bring(made: Lane, to: Standing, who: Actor) -> Lane:
