@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -19,6 +22,14 @@ from lanes.mcp import server
 from lanes.mcp.calls import Call, counted
 
 PATIENCE_S = 60
+README = Path(__file__).parents[2] / "README.md"
+
+
+def configured(word: str) -> dict[str, Any]:
+    """The server as the README puts it into a client's configuration, of the two ways the one that has this word."""
+    blocks = re.findall(r"```json\n(.*?)```", README.read_text(), re.DOTALL)
+    [said] = [one for one in (json.loads(block)["mcpServers"]["jobsite"] for block in blocks) if word in one]
+    return said  # type: ignore[no-any-return]
 
 
 class Talk:
@@ -96,11 +107,12 @@ def inside(secret: str, mode: str = "auto") -> Iterator[Talk]:
 @contextmanager
 def over_http(port: int, secret: str, mode: str = "auto") -> Iterator[Talk]:
     """A client of a server on this port."""
-    held: list[httpx2.AsyncClient] = []
+    said = configured("url")
+    headers = {name: value.replace("prefix.secret", secret) for name, value in said["headers"].items()}
+    url = said["url"].replace("https://jobs.example.org", f"http://127.0.0.1:{port}")
 
     def to() -> Any:
-        held.append(httpx2.AsyncClient(headers={"Authorization": f"Bearer {secret}"}, timeout=PATIENCE_S))
-        return streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=held[0])
+        return streamable_http_client(url, http_client=httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S))
 
     talk = Talk(to, mode)
     try:

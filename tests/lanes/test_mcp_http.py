@@ -20,13 +20,14 @@ from django.db import connection
 
 from jobs.models import Attempt, Job
 from jobs.services import keys
-from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.caller import Caller
 from tests.edges.test_api_served import _await, _free_port
 from tests.lanes.talking import over_http
 from tests.worker.processes import until
 
+# One server for all of them; the first test begins it, the last one ends it.
+pytestmark = pytest.mark.xdist_group("mcp_http")
 SAFE = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"}
 ERA = "2026-07-28"
 META = {"io.modelcontextprotocol/protocolVersion": ERA, "io.modelcontextprotocol/clientCapabilities": {}}
@@ -84,6 +85,14 @@ def bearer(caller: Caller, tool: str = "job_claim") -> dict[str, str]:
     """What such a call says in its headers."""
     return {"Authorization": f"Bearer {caller.secret}", "MCP_Protocol_Version": ERA, "Mcp_Method": "tools/call",
             "Mcp_Name": tool}
+
+
+def test_the_first_callers_start_one_server_together(api: Caller, served: Served) -> None:
+    """Daphne tells nobody that it begins: all who come meanwhile wait for the same."""
+    with ThreadPoolExecutor(8) as threads:
+        first = list(threads.map(lambda _: served.ask(call("job_claim"), **bearer(api)), range(8)))
+    assert [answer[0] for answer in first] == [200] * 8
+    assert "Traceback" not in served.log.read_text()
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -226,28 +235,15 @@ def test_a_client_that_hangs_up_while_it_waits_takes_no_job_along(api: Caller, s
         driver.cancel(job)
 
 
-def test_the_first_callers_start_one_server_together(driver: Driver, tmp_path: Path) -> None:
-    """Daphne tells nobody that it begins; told to stop it lets who waits go, and ends in order."""
-    caller, port = Caller(), _free_port()
-    with (tmp_path / "served.log").open("w") as held:
-        process = subprocess.Popen([sys.executable, "-m", "tests.edges.served", str(port),
-                                    str(connection.settings_dict["NAME"])], stdout=held, stderr=subprocess.STDOUT)
-    own = Served(port, tmp_path / "served.log", process)
-    try:
-        _await(process, port)
-        with ThreadPoolExecutor(9) as threads:
-            first = list(threads.map(lambda _: own.ask(call("job_claim"), **bearer(caller)), range(8)))
-            assert [answer[0] for answer in first] == [200] * 8
-            waiting = threads.submit(own.ask, call("job_claim", wait_seconds=20), **bearer(caller))
-            own.ask(call("job_claim"), **bearer(caller))
-            process.send_signal(signal.SIGTERM)
-            got, _, raw = waiting.result(30)
-            assert (got, json.loads(raw)["result"]["structuredContent"]["assignments"]) == (200, [])
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-    log = (tmp_path / "served.log").read_text()
+def test_told_to_stop_it_lets_who_waits_go_and_ends_in_order(api: Caller, served: Served) -> None:
+    """The last one here: the SDK's own tasks end with the server."""
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(served.ask, call("job_claim", wait_seconds=20), **bearer(api))
+        served.ask(call("job_claim"), **bearer(api))
+        served.process.send_signal(signal.SIGTERM)
+        got, _, raw = waiting.result(30)
+        assert (got, json.loads(raw)["result"]["structuredContent"]["assignments"]) == (200, [])
+    assert served.process.wait(20) == 0
+    log = served.log.read_text()
     assert "Traceback" not in log
     assert "was destroyed" not in log
-    db.close()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connection
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from jobs.models import Attempt, Job, Key
@@ -23,19 +22,28 @@ from jobs.services import keys, tenancy
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.caller import Caller
-from tests.lanes.talking import Talk
+from tests.lanes.talking import Talk, configured
+from tests.worker import processes
 from tests.worker.processes import until
 
+# One process for all of them.
+pytestmark = pytest.mark.xdist_group("mcp_stdio")
 SECRET = "0123456789ab.of-the-test-alone"
 ROOT = Path(__file__).parents[2]
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "JOBSITE_KEY": SECRET, "JOBS_POLL_S": "0.2", "LOG_LEVEL": "INFO"}
+    return {**os.environ, "JOBSITE_KEY": SECRET, "DATABASE_URL": processes.test_database(), "JOBS_POLL_S": "0.2",
+            "LOG_LEVEL": "INFO"}
 
 
-def _command() -> list[str]:
-    return [sys.executable, "-m", "tests.lanes.mcp_stdio", str(connection.settings_dict["NAME"])]
+def _said() -> dict[str, Any]:
+    """What the README puts into a client's configuration, for this machine."""
+    said = configured("command")
+    assert said["env"].keys() <= _environment().keys()
+    [file, command] = said["args"]
+    assert Path(file).name == "manage.py"
+    return {"command": sys.executable, "args": [str(ROOT / "manage.py"), command], "env": _environment()}
 
 
 def agent() -> Key:
@@ -60,7 +68,7 @@ def shared(django_db_setup: Any, django_db_blocker: Any, log: Path) -> Iterator[
         agent()
         db.close()
     held = log.open("w")
-    to = StdioServerParameters(command=_command()[0], args=_command()[1:], env=_environment(), cwd=ROOT)
+    to = StdioServerParameters(**_said())
     talk = Talk(lambda: stdio_client(to, errlog=held))
     yield talk
     talk.close()
@@ -78,8 +86,9 @@ class Pipes:
     """A process that a test may kill, and lines to it as a client writes them."""
 
     def __init__(self, errors: Any) -> None:
-        self.process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                                        env=_environment(), cwd=ROOT)
+        said = _said()
+        self.process = subprocess.Popen([said["command"], *said["args"]], stdin=subprocess.PIPE, env=said["env"],
+                                        stdout=subprocess.PIPE, stderr=errors)
         self.number = 0
         told = self.ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {},
                                        "clientInfo": {"name": "test", "version": "1"}})
@@ -140,7 +149,7 @@ def test_a_client_over_pipes_does_a_job_from_end_to_end(talk: Talk, log: Path) -
     check(made["id"])
     # Before them stand the warnings of the system checks.
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    assert {"tool": "job_claim", "code": "ok"}.items() <= next(one for one in lines if one["event"] == "tool").items()
+    assert ("job_claim", "ok") in [(one["tool"], one["code"]) for one in lines if one["event"] == "tool"]
     assert SECRET not in log.read_text()
 
 
