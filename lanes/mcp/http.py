@@ -25,12 +25,13 @@ from rest_framework.exceptions import MethodNotAllowed
 from jobs.api.errors import answered
 from jobs.api.holding import attended, body_of
 from jobs.api.parsing import StrictJSONParser, limit
+from jobs.api.security import TENANT_HEADER, WORKSPACE_HEADER
 from jobs.codecs import too_large
 from jobs.conf import api_middleware
-from jobs.errors import Refused
+from jobs.errors import Invalid, Refused
 from jobs.live.room import room
 from jobs.models import Key
-from jobs.services import rates
+from jobs.services import grants, rates
 from lanes.mcp.calls import Call, asked, live
 
 PATH: Final = "/mcp"
@@ -108,7 +109,10 @@ async def _answer(request: Any) -> HttpResponseBase:
 
 
 def _admitted(request: Any) -> Key:
-    """The key of a request that may be read. Raises ForeignOrigin, Unauthenticated, RateLimited, MethodNotAllowed."""
+    """The key of a request that may be read.
+
+    Raises ForeignOrigin, Unauthenticated, RateLimited, WorkspaceNotFound, Invalid and MethodNotAllowed.
+    """
     _check_origin(request)
     scheme, _, said = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     key = live(said.strip() if scheme.lower() == "bearer" else "")
@@ -116,9 +120,19 @@ def _admitted(request: Any) -> Key:
     request.auth = key
     request.jobs_rate = rates.nothing_left(key)
     request.jobs_rate = rates.spend(key)
+    _check_place(request, key)
     if request.method != "POST":
         raise MethodNotAllowed(request.method, detail="Tools are called by POST; there are no sessions here.")
     return key
+
+
+def _check_place(request: Any, key: Key) -> None:
+    """What the API's headers would say of workspace and tenant is not passed over in silence."""
+    if request.META.get(WORKSPACE_HEADER, key.workspace.slug) != key.workspace.slug:
+        raise grants.WorkspaceNotFound(field="workspace")
+    if TENANT_HEADER in request.META:
+        raise Invalid("A tenant is named in the arguments of a tool, or the key is of one.", field="X-Tenant-Subject",
+                      code="invalid_tenant_subject")
 
 
 def _check_origin(request: Any) -> None:

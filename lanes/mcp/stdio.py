@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -81,19 +81,27 @@ class Lines:
     def _read(self, number: int) -> None:
         # The loop may be gone before the input is.
         with suppress(RuntimeError):
-            rest, most = b"", ROOM * limit()
-            while chunk := _chunk(number):
-                *whole, rest = (rest + chunk).split(b"\n")
-                for line in whole:
-                    self._tell(line.decode("utf-8", "replace"))
-                if len(rest) > most:
-                    log.error("a line of more than %d bytes is no message: that is the end", most)
-                    break
+            for line in _lines(number, ROOM * limit()):
+                self._tell(line.decode("utf-8", "replace"))
             self._tell(None)
 
     def _tell(self, line: str | None) -> None:
         self._room.acquire()
         self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+
+def _lines(number: int, most: int) -> Iterator[bytes]:
+    """The lines until the end of the input, or until one of more bytes."""
+    rest = b""
+    while chunk := _chunk(number):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if len(line) > most:
+                break
+            yield line
+        if max(map(len, (*whole, rest))) > most:
+            log.error("a line of more than %d bytes is no message: that is the end", most)
+            return
 
 
 def _chunk(number: int) -> bytes:

@@ -144,6 +144,8 @@ def test_a_request_is_refused_before_the_protocol_is_spoken(api: Caller, served:
         (body, 403, "foreign_origin", {**mine, "Origin": "http://127.0.0.1:1"}),
         (body, 403, "foreign_origin", {**mine, "Origin": "http://[evil"}),
         (body, 400, "bad_request", {**mine, "Host": "rebound.example"}),
+        (body, 404, "workspace_not_found", {**mine, "X_Workspace": "elsewhere"}),
+        (body, 400, "invalid_tenant_subject", {**mine, "X_Tenant_Subject": "acme"}),
         (body, 415, "unsupported_media_type", {**mine, "Content_Type": "text/plain"}),
     ):
         got, told, raw = served.ask(what, X_Request_ID="mine", **headers)

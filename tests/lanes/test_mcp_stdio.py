@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,9 +22,11 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from jobs.models import Attempt, Job, Key
 from jobs.services import keys, tenancy
+from lanes.mcp import stdio
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.caller import Caller
+from tests.edges.loops import awaited
 from tests.lanes.talking import Talk, configured
 from tests.worker import processes
 from tests.worker.processes import until
@@ -234,3 +239,44 @@ def test_it_does_not_begin_without_a_live_key(driver: Driver, settings: Any, sai
     assert why in str(refused.value)
     assert "keys create" in str(refused.value)
     assert not said or said == "a.b" or said not in str(refused.value)
+
+
+def test_a_site_without_the_package_goes_without_the_tools(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra `mcp` is one: else there is no such route, and the command says what to install."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "mcp" else found(name, *more))
+    application = runpy.run_module("jobsite.asgi")["application"]
+    sent: list[Any] = []
+
+    said = [{"type": "http.request", "body": b"{}"}]
+
+    async def receive() -> Any:
+        return said.pop() if said else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "raw_path": b"/mcp", "query_string": b"",
+             "scheme": "http", "headers": [(b"host", b"localhost")], "asgi": {"version": "3.0"}, "http_version": "1.1"}
+    awaited(application(scope, receive, send))
+    assert sent[0]["status"] == 404
+    with pytest.raises(CommandError, match="is not installed"):
+        call_command("mcp")
+
+
+def test_lines_are_read_as_they_come_and_an_endless_one_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.2: bounded, whatever a client sends; what it sends ahead waits."""
+    monkeypatch.setattr(stdio, "limit", lambda: 1_000)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(stdio.sys, "stdin", os.fdopen(reading))
+
+    async def read() -> list[str]:
+        return [line async for line in stdio.Lines()]
+
+    said = b'{"a": 1}\n' + "Zoë\n".encode() + b"\xff\n" + b"\n" * 50 + b"x" * 60_000 + b"\nlost\n"
+    os.write(writing, said)
+    os.close(writing)
+    lines = awaited(read())
+    assert lines[:3] == ['{"a": 1}', "Zoë", "\ufffd"]
+    assert lines[3:53] == [""] * 50
+    assert lines[53:] == []
