@@ -186,14 +186,14 @@ def work(lane_ids: Collection[uuid.UUID], *, by: Actor | None = None) -> dict[uu
     told = {id_: Work() for id_ in lane_ids}
     for part in looking.work(list(told), by.tenant_id if by is not None else None):
         one = told[part.lane_id]
+        one.capped |= part.beyond
         if part.state is None:
             one.gone = part.jobs
             continue
-        one.counts[part.state] = part.jobs
+        if part.jobs:
+            one.counts[part.state] = part.jobs
         one.dead_letters += part.letters
         one.last_activity = max(filter(None, (one.last_activity, part.latest)), default=None)
-    for one in told.values():
-        one.capped = sum(one.counts.values()) + one.gone > looking.MOST_JOBS
     return told
 
 

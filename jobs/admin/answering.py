@@ -222,7 +222,7 @@ class AnsweringAdmin(JobsAdmin):
         """What would be done to which rows, and the question for the reason."""
         skipped = answer.foresee(rows)
         sample = [(row, said(skipped[row.pk]) if row.pk in skipped else "",
-                   reverse(f"admin:jobs_{self.opts.model_name}_change", args=[quote(row.pk)]))
+                   reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[quote(row.pk)]))
                   for row in rows[:SAMPLE]]
         noun = self.opts.verbose_name if len(rows) == 1 else self.opts.verbose_name_plural
         context = {

@@ -176,15 +176,17 @@ class LaneAdmin(LanesAdmin):
     def shown_receipts(self, lane: Lane) -> Any:
         """The newest first."""
         found = LaneReceipt.objects.filter(lane=lane).order_by("-number")[:RECEIPTS]
-        lines = ((one.number, f"{one.at:%Y-%m-%d %H:%M:%S}", one.kind, _told(one), one.by, one.reason)
+        lines = ((one.number, f"{one.at:%Y-%m-%d %H:%M:%S}", _told(one), ": ".join(filter(None, (one.by, one.reason))))
                  for one in found)
         head = format_html("<tr>{}</tr>", format_html_join("", "<th>{}</th>", (
-            (word,) for word in ("number", "at", "what", "", "by", "reason"))))
+            (word,) for word in ("number", "at", "what", "by, and why"))))
         return format_html("<table>{}{}</table>", head, format_html_join(
-            "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", lines))
+            "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", lines))
 
 
-def _told(receipt: LaneReceipt) -> str:
+def _told(receipt: LaneReceipt) -> Any:
+    if receipt.kind == "job":
+        return format_html("job {}", showing.job(receipt.after))
     before = f"{receipt.before} \N{RIGHTWARDS ARROW} " if receipt.before else ""
     commit = f" ({receipt.commit})" if receipt.commit else ""
-    return f"{before}{receipt.after or showing.NOTHING}{commit}"
+    return f"{receipt.kind}: {before}{receipt.after or showing.NOTHING}{commit}"

@@ -17,7 +17,7 @@ from lanes.actors import Actor
 
 T = TypeVar("T")
 # Of a lane's jobs the newest so many are looked at.
-MOST_JOBS = 500
+MOST_JOBS = 200
 
 # One workspace after the other by its own index: a page of a small workspace must not look through the lanes of a
 # large one.
@@ -65,30 +65,34 @@ def _run(sql: str) -> None:
         cursor.execute(sql)
 
 
+# LIMIT 1: joined plainly, the database would sooner read a million jobs than look ten thousand up.
 # The latest sign of life: of a job that has ended its end, else its latest receipt or its holder's latest heartbeat.
-_WORK = """WITH mine AS MATERIALIZED (SELECT asked.lane_id, found.job_id
+_WORK = f"""WITH mine AS MATERIALIZED (SELECT asked.lane_id, found.job_id, found.n > {MOST_JOBS} AS beyond
         FROM unnest(%s::uuid[]) asked(lane_id) CROSS JOIN LATERAL (
-            SELECT x.job_id FROM lanes_job x WHERE x.lane_id = asked.lane_id ORDER BY x.job_id DESC LIMIT %s) found)
-    SELECT mine.lane_id, job.state, count(*), max(coalesce(job.ended_at, greatest(
+            SELECT x.job_id, row_number() OVER (ORDER BY x.job_id DESC) AS n FROM lanes_job x
+            WHERE x.lane_id = asked.lane_id ORDER BY x.job_id DESC LIMIT {MOST_JOBS + 1}) found)
+    SELECT mine.lane_id, job.state, count(*) FILTER (WHERE NOT mine.beyond), bool_or(mine.beyond),
+        max(coalesce(job.ended_at, greatest(
             (SELECT r.at FROM jobs_receipt r WHERE r.job_id = job.id AND r.number = job.number),
             (SELECT a.lease_until - job.lease_ms * interval '1 ms' FROM jobs_attempt a WHERE a.id = job.attempt_id)))),
         sum(CASE WHEN job.state = 'failed' AND EXISTS (SELECT 1 FROM jobs_dead_letter d
             WHERE d.job_id = job.id AND d.resolved_at IS NULL) THEN 1 ELSE 0 END)
-    FROM mine LEFT JOIN jobs_job job ON job.id = mine.job_id
+    FROM mine LEFT JOIN LATERAL (SELECT * FROM jobs_job x WHERE x.id = mine.job_id LIMIT 1) job ON true
     WHERE %s::bigint IS NULL OR job.tenant_id = %s GROUP BY 1, 2"""
 
 
 class Part(NamedTuple):
-    """The jobs of a lane that are in one state; None: they are gone."""
+    """The jobs of a lane that are in one state; None: they are gone. `beyond`: there are more than are looked at."""
 
     lane_id: uuid.UUID
     state: str | None
     jobs: int
+    beyond: bool
     latest: datetime | None
     letters: int
 
 
 def work(lane_ids: Sequence[uuid.UUID], tenant_id: int | None) -> list[Part]:
     """What the newest jobs of these lanes are doing, in one statement; of one tenant's, where one is named."""
-    found = _rows(_WORK, [[str(one) for one in lane_ids], MOST_JOBS + 1, tenant_id, tenant_id])
-    return [Part(lane, state, jobs, latest, int(letters)) for lane, state, jobs, latest, letters in found]
+    found = _rows(_WORK, [[str(one) for one in lane_ids], tenant_id, tenant_id])
+    return [Part._make([*row[:-1], int(row[-1])]) for row in found]

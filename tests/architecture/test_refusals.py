@@ -109,7 +109,8 @@ def codes(package: str = "jobs") -> Codes:
                 found[code].add("Conflict")
     if package != "jobs":
         return found
-    words = {node.value for path, node in _nodes(package) if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
+    words = {node.value for path, node in _nodes(package)
+             if path != "jobs/api/errors.py" and isinstance(node, ast.Constant)}
     for code in {*api.CODES.values(), *(code for code in api.BY_CODE if code in words)}:
         found[code].add("")
     return found
@@ -142,7 +143,10 @@ def test_every_refusal_stands_in_the_table_and_nothing_else_does(package: str) -
     """The words that callers match on are all told, and none that is gone."""
     told = {name for package in dict.fromkeys(("jobs", package)) for name in table(package)}
     assert sorted(codes(package).keys() - told) == [], f"are missing in {package}/README.md"
-    assert sorted(table(package).keys() - codes(package).keys()) == [], f"stand in {package}/README.md and nowhere else"
+    # A page may say by name what is made of the name of a field.
+    made = () if package == "jobs" else tuple(code.partition("<")[0] for code in codes(package) if "<" in code)
+    gone = [code for code in table(package) if code not in codes(package) and not (made and code.startswith(made))]
+    assert gone == [], f"stand in {package}/README.md and nowhere else"
     assert package == "jobs" or not table(package).keys() & table().keys()
 
 

@@ -6,7 +6,21 @@ from itertools import product
 
 import pytest
 
-from lanes.axes import MOVES, STATES, Axis, Execution, Merge, Review, Role, Standing, may, moved, needed, possible, verbs
+from lanes.axes import (
+    MOVES,
+    STATES,
+    Axis,
+    Execution,
+    Merge,
+    Review,
+    Role,
+    Standing,
+    may,
+    moved,
+    needed,
+    possible,
+    verbs,
+)
 from lanes.errors import LaneEnded, LaneMoveRefused, NotMergeable
 
 # Written by hand from the seed: axis, from, verb, to.

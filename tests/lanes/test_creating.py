@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 
 from jobs.clock import Now
 from jobs.errors import JobsError
@@ -68,8 +67,7 @@ def test_who_may_be_given_a_lane() -> None:
     old = making.key("assignee")
     Key.objects.filter(pk=old.key_id).update(expires_at=Now())
     inactive = user("inactive", "assignee", is_active=False)
-    User = get_user_model()
-    User.objects.create_superuser("boss", password="x")
+    user("boss", is_superuser=True)
     for name in (user("member", "member").name, user("stranger").name, user("far", "conductor", where="far").name,
                  making.key("conductor", where="far").name, gone.name, old.name, inactive.name, "user:boss", "ann",
                  "user:", "user:nobody", "key:", "group:ann", "", "user:a\x00", None, 7):
@@ -135,7 +133,7 @@ def test_what_a_lane_depends_on_can_be_changed_but_to_no_circle() -> None:
     for lane, on in ((a, ["a"]), (a, ["b"]), (a, ["c"]), (b, ["c"])):
         said = refusal(lambda lane=lane, on=on: lanes.depend(lane.pk, on, by=conductor()))  # type: ignore[misc]
         assert said == ("dependency_cycle", "depends_on")
-    with pytest.raises(JobsError, match="a > c > b > a|a > c > a"):
+    with pytest.raises(JobsError, match=r"a > c > (b > )?a"):
         lanes.depend(a.pk, ["c"], by=conductor())
     lanes.depend(c.pk, ["a"], by=conductor())
     assert refusal(lambda: lanes.depend(c.pk, ["nobody"], by=conductor())) == ("invalid_dependency", "depends_on")

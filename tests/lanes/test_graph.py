@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,4 +46,4 @@ def test_there_is_a_circle_if_and_only_if_one_of_them_leads_back(edges: dict[int
     if found is not None:
         assert found[0] == found[-1] == 0
         assert found[1] in on or found == [0, 0]
-        assert all(b in edges[a] for a, b in zip(found[1:], found[2:], strict=False))
+        assert all(b in edges[a] for a, b in pairwise(found[1:]))

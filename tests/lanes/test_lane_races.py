@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,17 +16,18 @@ from jobs.errors import JobsError
 from jobs.services.draft import Options, Request
 from lanes.axes import Standing
 from lanes.models import Dependency, Lane, LaneJob, LaneReceipt
-from lanes.services import lane_jobs, lanes, quorums
+from lanes.services import lane_jobs, lanes
+from tests import database as db
 from tests.lanes import making
 from tests.lanes.making import COMMIT, conductor, draft
-from tests.races.threads import together
+from tests.races.threads import elsewhere, together
 
 pytestmark = pytest.mark.usefixtures("database")
 
 
 def at_once(*verbs: Callable[[], Any]) -> Counter[str]:
     """Run them in a thread each, begun together; `done`, or the code of the refusal. Anything else is raised."""
-    return Counter(together([lambda verb=verb: _code(verb) for verb in verbs]))  # type: ignore[misc]
+    return Counter(together([partial(_code, verb) for verb in verbs]))
 
 
 def _code(verb: Callable[[], Any]) -> str:
@@ -37,8 +41,8 @@ def _code(verb: Callable[[], Any]) -> str:
 def test_two_who_read_the_same_version_change_it_once() -> None:
     """D9: eight conductors with one version: one is done, seven are told."""
     lane, who = making.lane(), conductor()
-    told = at_once(*[lambda: lanes.set_state(lane.pk, "in_progress", by=who, version=1)] * 4,
-                   *[lambda: lanes.set_state(lane.pk, "cancelled", by=who, version=1)] * 4)
+    told = at_once(*[partial(lanes.set_state, lane.pk, "in_progress", by=who, version=1)] * 4,
+                   *[partial(lanes.set_state, lane.pk, "cancelled", by=who, version=1)] * 4)
     assert told == {"done": 1, "lane_version_changed": 7}
     assert Lane.objects.get(pk=lane.pk).version == 2
     assert LaneReceipt.objects.filter(lane=lane).count() == 2
@@ -49,14 +53,15 @@ def test_without_a_version_they_stand_in_line_and_each_is_judged_by_what_it_find
     who = conductor()
     for round_ in range(5):
         lane = making.placed(f"lane-{round_}", Standing("in_progress", "submitted"))
-        told = at_once(lambda: lanes.set_state(lane.pk, "done", by=who),
-                       lambda: lanes.set_state(lane.pk, "failed", by=who),
-                       lambda: lanes.review(lane.pk, "approve", by=who),
-                       lambda: lanes.review(lane.pk, "request_changes", by=who),
-                       lambda: lanes.merge(lane.pk, "merged", commit=COMMIT, by=who),
-                       lambda: lanes.merge(lane.pk, "abandoned", by=who))
+        told = at_once(partial(lanes.set_state, lane.pk, "done", by=who),
+                       partial(lanes.set_state, lane.pk, "failed", by=who),
+                       partial(lanes.review, lane.pk, "approve", by=who),
+                       partial(lanes.review, lane.pk, "request_changes", by=who),
+                       partial(lanes.merge, lane.pk, "merged", commit=COMMIT, by=who),
+                       partial(lanes.merge, lane.pk, "abandoned", by=who))
         row = Lane.objects.get(pk=lane.pk)
         assert row.version == 1 + told["done"]
+        assert not told["lane_version_changed"]
         numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))
         assert numbers == [*range(1, told["done"] + 2)]
         assert (row.ended_at is not None) is row.standing.over
@@ -66,9 +71,9 @@ def test_one_name_and_one_branch_are_one_lanes_under_any_number_of_creates() -> 
     """D7, D8."""
     home, who = making.quorum(), conductor()
     assignee = making.user("assignee", "assignee").name
-    same = [lambda n=n: lanes.create(home.pk, draft("same", branch=f"b{n}", assignee=assignee), by=who)  # type: ignore[misc]
+    same = [partial(lanes.create, home.pk, draft("same", branch=f"b{n}", assignee=assignee), by=who)
             for n in range(3)]
-    branch = [lambda n=n: lanes.create(home.pk, draft(f"n{n}", branch="one", assignee=assignee), by=who)  # type: ignore[misc]
+    branch = [partial(lanes.create, home.pk, draft(f"n{n}", branch="one", assignee=assignee), by=who)
               for n in range(3)]
     assert at_once(*same, *branch) == {"done": 2, "lane_exists": 2, "branch_taken": 2}
 
@@ -78,22 +83,38 @@ def test_no_two_dependencies_close_a_circle_together() -> None:
     who = conductor()
     for round_ in range(4):
         a, b = (making.placed(f"{name}{round_}", Standing()) for name in "ab")
-        told = at_once(lambda: lanes.depend(a.pk, [b.name], by=who), lambda: lanes.depend(b.pk, [a.name], by=who))
+        told = at_once(partial(lanes.depend, a.pk, [b.name], by=who), partial(lanes.depend, b.pk, [a.name], by=who))
         assert told == {"done": 1, "dependency_cycle": 1}
     assert Dependency.objects.count() == 4
 
 
 def test_no_lane_comes_into_a_quorum_after_it_was_closed() -> None:
-    """D7: whoever adds one shares the quorum, whoever closes it has it alone."""
-    home, who = making.quorum(), conductor()
-    draft_of = [draft(f"n{n}", assignee=making.user("assignee", "assignee").name) for n in range(5)]
-    at_once(lambda: quorums.close(home.pk, by=who),
-            *(lambda one=one: lanes.create(home.pk, one, by=who) for one in draft_of))  # type: ignore[misc]
-    home.refresh_from_db()
-    assert home.closed_at is not None
-    assert all(lane.created_at <= home.closed_at for lane in Lane.objects.all())
-    with pytest.raises(JobsError, match="closed"):
-        lanes.create(home.pk, draft("late"), by=who)
+    """D7: whoever adds one shares the quorum, whoever closes it has it alone: who comes second sees what the first did.
+    """
+    home, who, late = making.quorum(), conductor(), draft("late")
+    told: list[str] = []
+
+    def create() -> None:
+        with db.own_connection():
+            told.append(_code(partial(lanes.create, home.pk, late, by=who)))
+
+    thread = threading.Thread(target=create, daemon=True)
+    with elsewhere("""UPDATE lanes_quorum SET closed_at = now(), closed_by = 'x', close_reason = '' WHERE id = %s
+            RETURNING 1""", home.pk):
+        thread.start()
+        until = time.monotonic() + 60
+        while not told and not _waits() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert told == []
+    thread.join(60)
+    assert told == ["quorum_closed"]
+    assert not Lane.objects.exists()
+
+
+def _waits() -> bool:
+    """Whether somebody waits for a lock in this database."""
+    return bool(db.rows("""SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+        AND wait_event_type = 'Lock' AND query LIKE '%%lanes_quorum%%'"""))
 
 
 def test_a_job_goes_into_one_lane_and_into_none_that_has_ended(driver: Any) -> None:
@@ -102,8 +123,8 @@ def test_a_job_goes_into_one_lane_and_into_none_that_has_ended(driver: Any) -> N
     for round_ in range(4):
         one, other = making.placed(f"one{round_}", Standing()), making.placed(f"other{round_}", Standing())
         job = driver.enqueue()
-        at_once(lambda: lane_jobs.attach(one.pk, job, by=who), lambda: lane_jobs.attach(other.pk, job, by=who),
-                lambda: lane_jobs.attach(one.pk, job, by=who), lambda: lanes.set_state(one.pk, "cancelled", by=who))
+        at_once(partial(lane_jobs.attach, one.pk, job, by=who), partial(lane_jobs.attach, other.pk, job, by=who),
+                partial(lane_jobs.attach, one.pk, job, by=who), partial(lanes.set_state, one.pk, "cancelled", by=who))
         (mine,) = LaneJob.objects.filter(pk=job)
         assert LaneReceipt.objects.filter(kind="job", after=job).values_list("lane_id", flat=True).get() == mine.lane_id
         told = list(LaneReceipt.objects.filter(lane=one).order_by("number").values_list("kind", flat=True))
@@ -114,8 +135,8 @@ def test_enqueues_into_a_lane_and_its_moves_do_not_deadlock(driver: Any) -> None
     """DESIGN 4: a lane comes before jobs, in every transaction, so that who holds a target never waits for a lane."""
     lane, who = making.lane(), conductor()
     for verb in range(6):
-        told = at_once(*[lambda n=n: lane_jobs.enqueue(lane.pk, Request("echo", {}, _target(n % 2)), by=who)  # type: ignore[misc]
-                         for n in range(6)], lambda verb=verb: _both(lane, who, verb))  # type: ignore[misc]
+        told = at_once(*[partial(lane_jobs.enqueue, lane.pk, Request("echo", {}, _target(n % 2)), by=who)
+                         for n in range(6)], partial(_both, lane, who, verb))
         assert told["done"] == 7
     assert LaneJob.objects.filter(lane=lane).count() == 42
     numbers = list(LaneReceipt.objects.filter(lane=lane).order_by("number").values_list("number", flat=True))

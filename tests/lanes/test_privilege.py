@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.errors import JobsError, JobNotFound, NotFound
+from jobs.errors import JobNotFound, JobsError, NotFound
 from jobs.services.draft import Request
 from lanes.actors import Actor
 from lanes.axes import Standing

@@ -50,7 +50,8 @@ def test_each_change_is_one_version() -> None:
     """D9: nobody writes a lane past its version."""
     lane = making.lane()
     for version in ("version", "version + 2", "1"):
-        assert "one version" in refused(f"UPDATE lanes_lane SET version = {version}, title = 'x' WHERE id = %s", lane.pk)
+        sql = f"UPDATE lanes_lane SET version = {version}, title = 'x' WHERE id = %s"
+        assert "one version" in refused(sql, lane.pk)
 
 
 @pytest.mark.parametrize("place", [Standing("failed"), Standing("cancelled", "submitted"), Standing("done", "approved",

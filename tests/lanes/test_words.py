@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,13 +29,11 @@ def test_a_branch_is_what_git_takes_for_one() -> None:
         skip("there is no git here")
     for name in BRANCHES:
         git = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, check=False)
-        try:
-            words.branch(name)
-            ours = True
-        except Invalid as refusal:
-            assert (refusal.field, refusal.reason_code) == ("branch", "invalid_branch")
-            ours = False
-        assert ours is (git.returncode == 0), name
+        with suppress(Invalid):
+            assert words.branch(name) == name
+            assert git.returncode == 0, name
+            continue
+        assert git.returncode != 0, name
 
 
 # Git would take these: they look like something else than they are, or are endless; `@` it reads as HEAD.
@@ -68,7 +67,7 @@ def test_a_commit_is_seven_to_sixty_four_hexadecimal_digits() -> None:
     assert words.commit("C0FFEE1") == "c0ffee1"
     assert words.commit("a" * 64) == "a" * 64
     assert words.commit(None) is None
-    for value in ("c0ffee", "a" * 65, "c0ffeg1", " c0ffee1", "c0ffee1\n", 7, b"c0ffee1", "ａａａａａａａ"):
+    for value in ("c0ffee", "a" * 65, "c0ffeg1", " c0ffee1", "c0ffee1\n", 7, b"c0ffee1", "\uff41" * 7):
         with pytest.raises(Invalid) as refusal:
             words.commit(value)
         assert (refusal.value.field, refusal.value.reason_code) == ("commit", "invalid_commit")

@@ -24,9 +24,9 @@ def test_the_page_shows_every_operation_and_breaks_no_policy(served, chromium, d
     assert answer.status == 200
     assert answer.headers["cache-control"] == "public, max-age=300"
     assert "default-src 'self'" in answer.headers["content-security-policy"]
-    operations = [operation["operationId"] for item in openapi.document("/api")["paths"].values()
-                  for operation in item.values()]
-    assert page.locator("article[id]").count() == len(operations) + len(openapi.document("/api")["components"]["schemas"])
+    document = openapi.document("/api")
+    operations = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert page.locator("article[id]").count() == len(operations) + len(document["components"]["schemas"])
     for name in operations:
         assert page.locator(f'article[id="{name}"]').count() == 1
     if folder := os.environ.get("SCREENSHOTS"):
