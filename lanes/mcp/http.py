@@ -40,12 +40,6 @@ _CALL: Final = "jobs.call"
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
-class ForeignOrigin(Refused):
-    """Pages of other sites may not call tools; name their origin in CSRF_TRUSTED_ORIGINS if they should."""
-
-    code = "foreign_origin"
-
-
 def beside(application: Application) -> Application:
     """This ASGI application, with the tools in front of it."""
 
@@ -111,7 +105,7 @@ async def _answer(request: Any) -> HttpResponseBase:
 def _admitted(request: Any) -> Key:
     """The key of a request that may be read.
 
-    Raises ForeignOrigin, Unauthenticated, RateLimited, WorkspaceNotFound, Invalid and MethodNotAllowed.
+    Raises Refused foreign_origin, Unauthenticated, RateLimited, WorkspaceNotFound, Invalid and MethodNotAllowed.
     """
     _check_origin(request)
     scheme, _, said = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -141,10 +135,12 @@ def _check_origin(request: Any) -> None:
         return
     try:
         said = urlsplit(origin)
+        fits = (said.scheme, said.netloc.lower()) == (request.scheme, request.get_host().lower())
     except ValueError:
-        raise ForeignOrigin(field="Origin") from None
-    if (said.scheme, said.netloc.lower()) != (request.scheme, request.get_host().lower()):
-        raise ForeignOrigin(field="Origin")
+        fits = False
+    if not fits:
+        raise Refused("Pages of other sites may not call tools, unless CSRF_TRUSTED_ORIGINS names theirs.",
+                      field="Origin", code="foreign_origin")
 
 
 async def _spoken(request: Any, call: Call) -> HttpResponse:

@@ -213,15 +213,17 @@ def test_a_client_that_is_gone_loses_its_lease_and_nothing_else(talk: Talk, driv
 
 
 def test_told_to_stop_it_ends_at_once_and_takes_nothing_along(driver: Driver, tmp_path: Path) -> None:
-    """D3: SIGTERM while a claim waits; a job that comes then is not lost to a process that is no more."""
+    """D3: SIGTERM while a claim waits; what it does not tell its client it does not take."""
     agent()
     with pipes(tmp_path) as own:
         own.begin("tools/call", {"name": "job_claim", "arguments": {"wait_seconds": 20}})
-        until(lambda: Key.objects.get().last_used_at)
+        assert own.ask("ping", {})["result"] == {}
         own.process.send_signal(signal.SIGTERM)
+        assert own.process.wait(15) == 0, (tmp_path / "stderr").read_text()
         job = driver.enqueue("outside")
-        assert own.process.wait(20) == 0, (tmp_path / "stderr").read_text()
-    until(lambda: driver.state(job) == "queued")
+        told = [json.loads(line) for line in own.process.stdout.readlines()]
+    assert [one["error"]["code"] for one in told] == [-32000]
+    assert driver.state(job) == "queued"
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
