@@ -40,7 +40,7 @@ def live(said: str) -> Key:
     """The key that this text is, as the API believes it (C25). Raises Unauthenticated."""
     key = keys.live(said) if "." in said else None
     if key is None:
-        raise Unauthenticated("This key is not live: it is unknown, revoked or expired.")
+        raise Unauthenticated("There is no live key here: it is missing, unknown, revoked or expired.")
     return key
 
 
