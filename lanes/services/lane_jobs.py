@@ -56,7 +56,8 @@ def enqueue(lane_id: Any, request: Request, *, by: Actor, door: Door | None = No
             raise Invalid("A job of a lane is in the lane's workspace.", field="workspace", code="invalid_workspace")
         mine = replace(request, options=replace(request.options, workspace=slug))
         made = intake.enqueue_many([mine], door=door or Door(ENDPOINT, by=by.name))[0]
-        _attached(lane, uuid.UUID(made.id), by)
+        # Once more as attach asks it: what a repeat or a steer has hit may be none of the caller's.
+        _attached(lane, _job(lane.workspace_id, made.id, by), by)
         return made
 
 

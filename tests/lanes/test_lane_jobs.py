@@ -159,6 +159,12 @@ def test_a_key_of_one_tenant_sees_that_tenants_jobs_alone(driver: Driver) -> Non
     assert lane_jobs.standing([lane.pk], by=key)[lane.pk].counts == {"queued": 1}
     assert [str(one.job_id) for one, _ in lane_jobs.jobs(lane.pk, by=key)] == [mine]
     assert work(lane).counts == {"queued": 2}
+    told = [one.after for one in lanes.receipts(lane.pk, by=key).items if one.kind == "job"]
+    assert told == [None, mine]
+    with pytest.raises(JobsError):
+        lane_jobs.enqueue(lane.pk, Request("echo", {}, Options(tenant="other")), by=key)
+    assert lane_jobs.enqueue(lane.pk, Request("echo", {}, Options(tenant="acme")), by=key).id
+    assert Job.objects.count() == 3
 
 
 def test_jobs_of_a_lane_come_newest_first_and_by_key(driver: Driver) -> None:
