@@ -1,4 +1,4 @@
-"""The site as an ASGI application: pages by Django, the API in front of it, event streams and websockets beside."""
+"""The site as an ASGI application: pages by Django, the API and tools in front, event streams and websockets beside."""
 
 import importlib.util
 import os
@@ -14,6 +14,10 @@ if importlib.util.find_spec("rest_framework"):
     from jobs.api.straight import straight
 
     application = beside(straight(application))
+    if importlib.util.find_spec("mcp"):
+        from lanes.mcp.http import beside as with_tools
+
+        application = with_tools(application)
 if importlib.util.find_spec("channels"):
     from channels.routing import ProtocolTypeRouter
 

@@ -336,6 +336,9 @@ JOBS: dict[str, Any] = {
     "CALLBACK_HTTP": _yes("CALLBACK_HTTP", False),
 }
 
+# Who `manage.py mcp` is: a key of the API.
+MCP_KEY = env.str("JOBSITE_KEY", default="")
+
 LOG_LEVEL = env.str("LOG_LEVEL", default="").upper()
 if LOG_LEVEL and LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
     raise ImproperlyConfigured(f"LOG_LEVEL is {LOG_LEVEL!r}, and must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL.")
@@ -362,6 +365,8 @@ LOGGING: dict[str, Any] = {
         "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
         "django.channels.server": {"level": "WARNING"},
         "daphne": {"level": "WARNING"},
+        # It tells of every message.
+        "mcp": {"level": "WARNING"},
         "asyncio": {"level": "WARNING"},
     },
 }

@@ -42,15 +42,18 @@ _MONEY = anything("US dollars that this attempt has cost so far, as text or a nu
 _BEAT = {
     "checkpoint": or_null(mapping("Resume data with a `seq`")), "consumed": or_null(
         listed(text(), "Ids of commands that were read", most=fields.MAX_LIST)),
-    "progress": or_null(thing({"stage": text(), "event": text(among=("started", "completed"))})),
+    "progress": or_null(thing({"stage": text(), "event": text(among=("started", "completed"))},
+                              "A stage that the definition declares")),
     "diagnostic": or_null(mapping("Bounded numbers for the log alone")), "cost_usd": _MONEY}
 REPORTS = tuple(_BEAT)
 _WAITING = {**_BEAT, "wait_seconds": whole(0, means="Longest wait for something to hear; cut", default=0)}
 _ARTIFACT = {"artifact": anything("By the definition's schema"), "cost_usd": _MONEY}
 _FAILURE = {
-    "reason_code": text("A stable word", most=64, pattern=r"^[a-z][a-z0-9_]*$"), "message": or_null(text()),
-    "retryable": boolean(default=True), "diagnostic": _BEAT["diagnostic"], "cost_usd": _MONEY}
-_RELEASE = {"delay_s": or_null(number(least=0)), "not_before": or_null(moment())}
+    "reason_code": text("A stable word", most=64, pattern=r"^[a-z][a-z0-9_]*$"),
+    "message": or_null(text("What happened, for people")),
+    "retryable": boolean("Whether to try again", default=True), "diagnostic": _BEAT["diagnostic"], "cost_usd": _MONEY}
+_RELEASE = {"delay_s": or_null(number("Seconds until it may be claimed again", least=0)),
+            "not_before": or_null(moment("Or from this moment on"))}
 _LATE = "stale_claim duration_exceeded not_held not_claimed illegal_move"
 _REFUSED = {404: "assignment_not_found", 409: _LATE, 503: "job_locked not_stored"}
 

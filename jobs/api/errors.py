@@ -95,11 +95,12 @@ def problem(error: Exception, context: Any = None) -> Response:
     from rest_framework.views import set_rollback
 
     set_rollback()
-    number, body, headers = _told(error)
+    number, body, headers = told(error)
     return Response(body, status=number, headers=headers, content_type=MEDIA_TYPE)
 
 
-def _told(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
+def told(error: Exception) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The number, the members and the headers of the problem that any exception is."""
     match error:
         case JobsError():
             return refusal(error)
@@ -171,6 +172,12 @@ def refusal_of_one(error: JobsError) -> dict[str, Any]:
 def _plain(number: int, code: str | None = None) -> JsonResponse:
     return JsonResponse(body_of(number, code), status=number, content_type=MEDIA_TYPE,
                         headers={"Cache-Control": "no-store"})
+
+
+def answered(error: Exception) -> HttpResponseBase:
+    """Any exception as an answer, where there is no view."""
+    number, body, headers = told(error)
+    return JsonResponse(body, status=number, content_type=MEDIA_TYPE, headers={"Cache-Control": "no-store", **headers})
 
 
 def unreachable(error: Exception) -> HttpResponseBase:

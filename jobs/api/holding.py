@@ -11,8 +11,9 @@ import asyncio
 import io
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -34,6 +35,7 @@ WAITS = b"wait_seconds"
 
 Messages = list[dict[str, Any]]
 Guarded = Callable[[HttpRequest], HttpResponseBase]
+Respond = Callable[[Any, asyncio.Event], Coroutine[Any, Any, HttpResponseBase]]
 
 
 def concerns(scope: Any) -> bool:
@@ -76,12 +78,18 @@ async def serve(scope: Any, receive: Any, send: Any, body: bytes, messages: Mess
     while messages[-1].get("more_body"):
         messages.append(await receive())
     request: Any = ASGIRequest(scope, io.BytesIO(body))
-    request.jobs_parked = request.jobs_undo = None
+    request.jobs_parked = None
+    await attended(request, receive, send, partial(_response, guarded=guarded))
+
+
+async def attended(request: Any, receive: Any, send: Any, respond: Respond) -> None:
+    """Answer, and undo what `request.jobs_undo` undoes where the client is gone before it could be answered."""
+    request.jobs_undo = None
     left = asyncio.Event()
     leaving = asyncio.create_task(receive())
     leaving.add_done_callback(lambda _: left.set())
     # Never cancelled: what has been claimed must be known, so that it can be given back.
-    work = asyncio.create_task(_response(request, left, guarded))
+    work = asyncio.create_task(respond(request, left))
     try:
         response: Any = await asyncio.shield(work)
         if not left.is_set():

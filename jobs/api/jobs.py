@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints, selectors, states
 from jobs.api import fields, parsing, shapes
-from jobs.api.describing import anything, listed, moment, number, or_null, ref, text, thing, told, whole
+from jobs.api.describing import Schema, anything, listed, moment, number, or_null, ref, text, thing, told, whole
 from jobs.api.forms import STATES, STATUSES
 from jobs.api.security import Principal, caller, enqueued, named_tenant, tenant_scope
 from jobs.api.views import View, answer
@@ -24,34 +24,46 @@ from jobs.states import SingletonMode
 ENDPOINT = "POST /api/v1/jobs"
 # A57; a page of B40 has 100 at most, and its callers ask for no more.
 MOST = 500
-_KEY = or_null(text(most=200, pattern=r"^[\x20-\x7e]+$"))
+def _named(means: str) -> Schema:
+    return or_null(text(means, most=200, pattern=r"^[\x20-\x7e]+$"))
+
+
 _MODES = text(among=[mode.value for mode in SingletonMode])
-_MODE = {"anyOf": [_MODES, thing({"key": _KEY, "mode": _MODES}, optional=("key", "mode")), {"type": "null"}],
+_MODE = {"anyOf": [_MODES, thing({"key": _named("The session key"), "mode": _MODES}, optional=("key", "mode")),
+                   {"type": "null"}],
          "description": "What becomes of active jobs of this session key"}
 # Handed on as they are: intake says what each may be.
 _AS_SENT = {
     "queue": or_null(text("By default the definition's")), "priority": or_null(whole(-100, 100, "Higher goes first")),
-    "agent": or_null(text(most=64)), "version": or_null(whole(1, means="By default the current one")),
+    "agent": or_null(text("Which agent it is for, where the site routes by agents", most=64)),
+    "version": or_null(whole(1, means="By default the current one")),
     "job_id": or_null(text("The caller's own id: said again, its job comes back unchanged", most=200,
                            pattern=r"^[A-Za-z0-9._:~-]+$")),
-    "session_key": _KEY, "singleton": _MODE, "exclusive_group": _KEY,
+    "session_key": _named("The conversation that it belongs to"), "singleton": _MODE,
+    "exclusive_group": _named("Of the jobs of one group a limited number runs at once"),
     "target": or_null(text("What the job is about: a newer one supersedes older ones", most=512)),
-    "delay_s": or_null(number(least=0)), "deadline_s": or_null(number("From the first claim on", least=0)),
+    "delay_s": or_null(number("Seconds until it may be claimed", least=0)),
+    "deadline_s": or_null(number("Seconds that it may take, from the first claim on", least=0)),
     "max_cost_usd": anything("Most that it may cost, in US dollars, as text or a number"),
     "callback_url": or_null(text("Who is told of it", most=2_048)),
     "callback_events": or_null(listed(text(), "Of what; by default of the ends")),
 }
 _RETRY = or_null(thing({
-    "max_attempts": whole(1, MAX_ATTEMPTS), "base_delay_s": number(least=0), "max_delay_s": number(least=0),
-    "retry_on": or_null(listed(text(), most=fields.MAX_CODES)),
-    "deadline_s": or_null(number(least=0)), "deadline_at": or_null(moment())}, "Over the site's policy; null: never",
+    "max_attempts": whole(1, MAX_ATTEMPTS, "Counted starts, the first one too"),
+    "base_delay_s": number("Seconds before the second attempt; then ever longer", least=0),
+    "max_delay_s": number("Most seconds between attempts", least=0),
+    "retry_on": or_null(listed(text(), "Only after failures with these reason codes", most=fields.MAX_CODES)),
+    "deadline_s": or_null(number("Seconds after the first start in which it is tried again", least=0)),
+    "deadline_at": or_null(moment("No attempt after this moment"))}, "Over the site's policy; null: never",
     optional=("max_attempts", "base_delay_s", "max_delay_s", "retry_on", "deadline_s",
               "deadline_at")))
 FIELDS = {
     "type": text("What is to run, by the catalogue", most=64), "input": anything("By its definition's schema"),
     **_AS_SENT,
-    "idempotency_key": _KEY, "available_at": or_null(moment()), "deadline_at": or_null(moment()), "retry": _RETRY,
-    "tenant_subject": or_null(text(most=255))}
+    "idempotency_key": _named("Names this request: said again with the same content, it makes no second job"),
+    "available_at": or_null(moment("Not claimed before this moment")),
+    "deadline_at": or_null(moment("Fails if it has not ended by then")), "retry": _RETRY,
+    "tenant_subject": or_null(text("The tenant whose job it is; by default the key's own", most=255))}
 _WHERE = sorted({*STATUSES, *STATES})
 _LIST = {"status": text("A status or a state", among=_WHERE), "state": text("The same", among=_WHERE), "type": text(),
          "queue": text(), "limit": whole(1, MOST, default=50), "cursor": text("As `next_cursor` said")}

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from jobs import failpoints, selectors
 from jobs.api import fields, parsing, shapes
-from jobs.api.describing import listed, or_null, ref, text, told, whole
+from jobs.api.describing import Schema, listed, or_null, ref, text, told, whole
 from jobs.api.errors import Unauthenticated
 from jobs.api.holding import Brought
 from jobs.api.places import place
@@ -28,10 +28,15 @@ from jobs.services.assignments import Claimed
 from jobs.services.claiming import Wish
 from jobs.services.keys import Permission
 
-_NAMES = or_null(listed(text(), most=fields.MAX_LIST))
-FIELDS = {"worker_groups": _NAMES, "queues": _NAMES, "types": _NAMES,
-          "slots": whole(1, claiming.MAX_SLOTS, default=1),
-          "wait_seconds": whole(0, means="Longest wait for the first; too long is cut", default=0),
+
+def _names(means: str) -> Schema:
+    return or_null(listed(text(), means, most=fields.MAX_LIST))
+
+
+FIELDS = {"worker_groups": _names("Only from these; by default from all that the key may serve"),
+          "queues": _names("Only from these; by default from all"), "types": _names("Only these; by default all"),
+          "slots": whole(1, claiming.MAX_SLOTS, "Most jobs at once", default=1),
+          "wait_seconds": whole(0, means="Longest wait in seconds for the first; too long is cut", default=0),
           "request_id": or_null(text("Names this claim: said again, it is answered alike", most=200))}
 
 
@@ -81,10 +86,7 @@ class Claim(View):
         body = parsing.body(request, FIELDS, optional=True)
         key = caller(request).key
         seconds = fields.wait_seconds(body)
-        wish = claiming.wish(
-            key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
-            types=fields.texts(body, "types"), slots=fields.count(body, "slots", 1, 1, claiming.MAX_SLOTS),
-            request_id=fields.named(body, "request_id"))
+        wish = wished(key, body)
         found, more = claiming.take(wish)
         seconds = 0 if found else claiming.longest_s(key, seconds)
         if seconds and hasattr(plain, "jobs_parked"):
@@ -98,6 +100,14 @@ class Claim(View):
         [told] = told_of(key, [found])
         failpoints.at("api.claimed")
         return answer({"assignments": told, "again": more})
+
+
+def wished(key: Key, body: dict[str, Any]) -> Wish:
+    """What a body asks for. Raises as `claiming.wish` does."""
+    return claiming.wish(
+        key, worker_groups=fields.texts(body, "worker_groups"), queues=fields.texts(body, "queues"),
+        types=fields.texts(body, "types"), slots=fields.count(body, "slots", 1, 1, claiming.MAX_SLOTS),
+        request_id=fields.named(body, "request_id"))
 
 
 def told_of(key: Key, hands: Sequence[Sequence[Claimed]]) -> list[list[dict[str, Any]]]:
