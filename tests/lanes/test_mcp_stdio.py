@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from jobs.models import Attempt, Job, Key
 from jobs.services import keys, tenancy
-from lanes.mcp import stdio
+from lanes.mcp import http, stdio
 from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.caller import Caller
@@ -248,8 +248,37 @@ def test_a_site_without_the_package_goes_without_the_tools(driver: Driver, monke
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "mcp" else found(name, *more))
     application = runpy.run_module("jobsite.asgi")["application"]
-    sent: list[Any] = []
+    assert _asked(application)["status"] == 404
+    with pytest.raises(CommandError, match="is not installed"):
+        call_command("mcp")
 
+
+def old(get_response: Any) -> Any:
+    """Middleware that knows no coroutines."""
+
+    def answer(request: Any) -> Any:
+        response = get_response(request)
+        response["X-Old"] = f"{response.status_code}"
+        return response
+
+    return answer
+
+
+def test_a_sites_own_middleware_stands_around_the_tools(driver: Driver, settings: Any) -> None:
+    """`API_MIDDLEWARE`, as around the API, whether it knows coroutines or not."""
+    settings.JOBS = {**settings.JOBS, "API_MIDDLEWARE": ["tests.lanes.test_mcp_stdio.old", "jobs.requests.identified"]}
+    http._chain.cache_clear()
+    try:
+        told = _asked(http.beside(lambda *_: None))
+    finally:
+        http._chain.cache_clear()
+    headers = dict(told["headers"])
+    assert (told["status"], headers[b"X-Old"], len(headers[b"X-Request-ID"])) == (401, b"401", 32)
+
+
+def _asked(application: Any) -> Any:
+    """How an application begins its answer to a call without a key."""
+    sent: list[Any] = []
     said = [{"type": "http.request", "body": b"{}"}]
 
     async def receive() -> Any:
@@ -261,9 +290,7 @@ def test_a_site_without_the_package_goes_without_the_tools(driver: Driver, monke
     scope = {"type": "http", "method": "POST", "path": "/mcp", "raw_path": b"/mcp", "query_string": b"",
              "scheme": "http", "headers": [(b"host", b"localhost")], "asgi": {"version": "3.0"}, "http_version": "1.1"}
     awaited(application(scope, receive, send))
-    assert sent[0]["status"] == 404
-    with pytest.raises(CommandError, match="is not installed"):
-        call_command("mcp")
+    return sent[0]
 
 
 def test_lines_are_read_as_they_come_and_an_endless_one_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
