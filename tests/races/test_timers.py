@@ -87,7 +87,7 @@ def test_people_and_tickers_do_not_lose_each_others_changes(database: None) -> N
                     timers.pause(timer, by=BY, reason="x")
                     timers.resume(timer, by=BY)
                     timers.run_now(timer, by=BY, key=str(n))
-                    put(int(timer.name.removeprefix("timer-")))
+                    put(int(timer.name.removeprefix("timer-")), options={"priority": n + 1})
                 db.pass_time(60)
             timers.remove(made[0], by=BY)
         finally:
