@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db import DataError, Error, IntegrityError, connections
 
 from jobs import clock, codecs, failpoints, schedules
-from jobs.clock import TICK, Now
+from jobs.clock import TICK
 from jobs.errors import Conflict, Invalid, JobsError
 from jobs.models import Firing, Timer
 from jobs.services import intake, recurring, words
@@ -49,8 +49,10 @@ class Timers:
     def tick(self, limit: int = BATCH) -> bool:
         """One batch; true while there may be more. One statement where nothing is due."""
         due, over = store.look()
-        ended = durable(lambda: _end_pauses(limit)) if over else 0
-        return (fire(limit) if due or ended else False) or ended >= limit
+        ended = durable(lambda: store.end_pauses(limit)) if over else []
+        for id_ in ended:
+            log.info("timer %s was resumed by its own end", id_, extra={"event": "timer.changed", "timer": str(id_)})
+        return (fire(limit) if due or ended else False) or len(ended) >= limit
 
 
 def fire(limit: int, ids: Collection[uuid.UUID] | None = None) -> bool:
@@ -83,8 +85,7 @@ def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
                 trouble = error
                 continue
             log.exception("timer %s cannot be fired", id_)
-            said = type(error).__name__
-            durable(lambda id_=id_, said=said: _give_up(id_, said))  # type: ignore[misc]
+            _give_up(id_, type(error).__name__)
     if trouble is not None:
         raise trouble
     return False
@@ -96,7 +97,16 @@ def _is_storage(error: Exception) -> bool:
 
 
 def _give_up(timer_id: uuid.UUID, said: str) -> None:
-    """Note that these moments could not be fired."""
+    """Note that its moments could not be fired; one whose row a hand has spoilt is put off for an hour."""
+    try:
+        durable(lambda: _refuse(timer_id, said))
+    except Exception as error:
+        if _is_storage(error):
+            raise
+        durable(lambda: store.put_off(timer_id, AGAIN))
+
+
+def _refuse(timer_id: uuid.UUID, said: str) -> None:
     for row in store.due(1, [timer_id]):
         plan = _plan(row, at_once=AT_ONCE)
         plan.refused = Conflict(f"It could not be enqueued: {said}.", code="timer_failed")
@@ -240,20 +250,3 @@ def _run_key(row: Timer, key: str) -> str:
     if len(words.key(key, "idempotency_key") or "") > RUN_KEY:
         raise Invalid(f"must be at most {RUN_KEY} characters", field="idempotency_key", code="invalid_idempotency_key")
     return f"timer:{row.pk}:{key}"
-
-
-def _end_pauses(limit: int) -> int:
-    """Let timers whose pause is over fire again, from its end on."""
-    rows = store.pauses_over(limit)
-    for row in rows:
-        assert row.paused_until is not None
-        try:
-            next_at = recurring.schedule_of(row).next(row.paused_until - TICK)
-        except Invalid:
-            # It comes due, is refused and says why.
-            next_at = row.paused_until
-        Timer.objects.filter(pk=row.pk).update(
-            paused_at=None, paused_by=None, paused_reason=None, paused_until=None, next_at=next_at,
-            revision=row.revision + 1, updated_at=Now())
-        log.info("timer %s was resumed by its own end", row.pk, extra={"event": "timer.changed", "timer": str(row.pk)})
-    return len(rows)

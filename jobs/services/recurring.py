@@ -75,7 +75,9 @@ def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: 
     _one_of("catch_up", draft.catch_up, CATCH_UPS)
     _one_of("overlap", draft.overlap, OVERLAPS)
     said: dict[str, Any] = {
-        "type": draft.type, "version": draft.version, "input": codecs.canonical(draft.input),
+        # Of what is no text not its words: they may be endless.
+        "type": draft.type if isinstance(draft.type, str) else type(draft.type).__name__,
+        "version": draft.version, "input": codecs.canonical(draft.input),
         "options": codecs.canonical(_plain(draft), max_bytes=OPTIONS_BYTES),
         "moment_field": _moment_field(draft.moment_field, draft.input),
         "cron": " ".join(schedule.expression.split()) if isinstance(schedule, schedules.Cron) else None,

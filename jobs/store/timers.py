@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -46,9 +46,21 @@ def _due(known: QuerySet[Timer], ids: Collection[uuid.UUID] | None) -> QuerySet[
     return found if ids is None else found.filter(pk__in=ids)
 
 
-def pauses_over(limit: int) -> list[Timer]:
-    """Timers whose pause has ended by itself, locked, but for what others hold; as of `now`."""
-    return list(_locked().filter(paused_until__lte=Now()).order_by("paused_until")[:limit])
+# From the end of its pause on: whatever of that is no moment of its schedule fires nothing.
+_END_PAUSES = """UPDATE jobs_timer SET next_at = paused_until, paused_at = NULL, paused_by = NULL, paused_reason = NULL,
+        paused_until = NULL, revision = revision + 1, updated_at = jobs_now()
+    WHERE id = ANY(ARRAY(SELECT id FROM jobs_timer WHERE paused_until <= jobs_now() ORDER BY paused_until
+        LIMIT {limit} FOR NO KEY UPDATE SKIP LOCKED)) RETURNING id"""
+
+
+def end_pauses(limit: int) -> list[uuid.UUID]:
+    """Let timers fire again whose pause has ended by itself, but for what others hold; which."""
+    return [r[0] for r in rows(_END_PAUSES.format(limit=int(limit)))]
+
+
+def put_off(timer_id: uuid.UUID, span: timedelta) -> None:
+    """Not before so long from now."""
+    run("UPDATE jobs_timer SET next_at = jobs_now() + %s WHERE id = %s", [span, timer_id])
 
 
 def _locked() -> QuerySet[Timer]:
@@ -147,9 +159,9 @@ def note(timer_id: uuid.UUID, moment: datetime, job_id: str) -> None:
 
 
 # By the primary key, which follows the time at which they were made: young ones in front cost nothing.
-_FORGET = """DELETE FROM jobs_firing WHERE id IN (SELECT x.id FROM (
+_FORGET = """DELETE FROM jobs_firing WHERE id = ANY(ARRAY(SELECT x.id FROM (
         SELECT id, made_at FROM jobs_firing ORDER BY id LIMIT {limit}) x
-    WHERE x.made_at < jobs_now() - %s::bigint * interval '1 ms')"""
+    WHERE x.made_at < jobs_now() - %s::bigint * interval '1 ms'))"""
 
 
 def forget(ms: int, limit: int) -> int:

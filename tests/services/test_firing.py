@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, connection
 
 from jobs import clock, ids, publish, sightings
 from jobs.models import Firing, Job, Tenant, Timer
@@ -379,6 +379,23 @@ def test_one_that_the_database_cannot_take_is_noted(tenant: Tenant, monkeypatch:
     come(good, 2)
     Timers().tick()
     assert (outcomes(bad), outcomes(good)) == (["refused"], ["enqueued"])
+
+
+@pytest.mark.parametrize("spoilt", [
+    "next_at = '-infinity'", "anchor_at = 'infinity', next_at = jobs_now() - interval '1 s'",
+    "anchor_at = '9999-12-31', next_at = jobs_now() - interval '1 s'", "next_at = '0001-01-01'",
+    "last_at = 'infinity', next_at = jobs_now() - interval '1 s'", "input = '', options = ''",
+    "paused_at = '-infinity', paused_until = jobs_now(), paused_by = '', paused_reason = '', anchor_at = 'infinity'"])
+def test_a_row_that_a_hand_has_spoilt_stops_nobody(tenant: Tenant, spoilt: str) -> None:
+    """E15, D13: whatever stands in it; it comes back after an hour, with its trouble in the log."""
+    bad, good = put(tenant, name="bad"), put(tenant, name="good")
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE jobs_timer SET {spoilt} WHERE id = %s", [bad.pk])
+    come(good, 2)
+    for _ in range(2):
+        Timers().tick()
+    assert outcomes(good) == ["enqueued"]
+    assert not store.look()[0]
 
 
 # --- what goes -----------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from django.db import transaction
 from jobs import RetryPolicy, clock
 from jobs.errors import Conflict, Invalid, JobsError, Refused, RevisionMismatch
 from jobs.models import Firing, Job, Tenant, Timer
-from jobs.services import tenancy, timers
+from jobs.services import recurring, tenancy, timers
 from jobs.services.firing import Timers
 from jobs.services.timers import Draft, TimerExists, TimerNotFound, TimerNotPaused
 from tests import database as db
 from tests.driver import check
+from tests.services.test_hostile_calls import VALUES, tried
 
 BY = "user:ann"
 HOURLY = Draft("echo", {"value": "x"}, cron="0 * * * *")
@@ -214,6 +215,48 @@ def test_every_option_of_enqueue_that_makes_sense_is_taken(tenant: Tenant) -> No
         3, ["attempt_error"], 600_000, "1.5")
     assert (job.available_at - job.created_at).total_seconds() == 60
     check(job.pk)
+
+
+FIELDS = [f for f in Draft.__dataclass_fields__ if f != "options"]
+# Those that are kept in another form than they were said; of the others enqueue's own test knows.
+OPTIONS = ["singleton", "max_cost_usd", "callback_events", "retry", "retry.max_attempts", "retry.retry_on"]
+
+
+def _said(field: str, value: Any) -> Draft:
+    said: dict[str, Any] = {"type": "outside", "input": {}, "cron": "0 * * * *"}
+    if field in FIELDS:
+        said |= {"cron": None, "every_s": 60} if field == "anchor_at" else {}
+        said |= {"cron": None} if field == "every_s" else {"catch_up": "all"} if field == "catch_up_most" else {}
+        return Draft(**{**said, field: value})
+    name, _, inner = field.partition(".")
+    return Draft(**said, options={name: {inner: value} if inner else value})
+
+
+@pytest.mark.parametrize("field", [*FIELDS, *OPTIONS])
+def test_no_value_of_any_field_breaks_a_put(tenant: Tenant, field: str) -> None:
+    """5.7, B8: what is said in process is refused by name, or taken, whatever it is; and what is taken can fire."""
+    for name, value in VALUES.items():
+        try:
+            taken = not tried(lambda field=field, value=value: put(tenant, _said(field, value)))
+        except Exception as error:
+            pytest.fail(f"{name}: {type(error).__name__}: {str(error)[:200]}")
+        if taken:
+            row = Timer.objects.get()
+            assert recurring.request(row, "default", "acme", clock.now()).type, name
+            assert recurring.schedule_of(row).next(clock.now()) is not None, name
+            Timer.objects.all().delete()
+
+
+def test_no_value_breaks_a_verb(tenant: Tenant) -> None:
+    """5.7: names, reasons, ends, keys, ids and moments."""
+    timer = put(tenant)
+    for value in VALUES.values():
+        for call in (lambda v: timers.put(tenant, v, HOURLY, by=BY), lambda v: timers.get(tenant.pk, v),
+                     lambda v: timers.read(v), lambda v: timers.pause(timer, by=BY, reason=v),
+                     lambda v: timers.pause(timer, by=BY, reason="r", until=v),
+                     lambda v: timers.run_now(timer, by=BY, key=v), lambda v: timers.history(timer, before=v)):
+            if refused := tried(lambda call=call, value=value: call(value)):
+                str(refused).encode()
 
 
 # --- pausing -------------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_a_tick_reads_an_index_and_no_timer_that_is_not_due(database: None, anal
     if analyzed:
         noise.execute("ANALYZE jobs_timer")
     looks: list[tuple[Callable[[], object], int]] = [
-        (store.look, 30), (lambda: store.due(100), 60), (lambda: store.pauses_over(100), 30),
+        (store.look, 30), (lambda: store.due(100), 60), (lambda: store.end_pauses(100), 30),
         (lambda: store.due_ids(100), 30)]
     for look, most in looks:
         with transaction.atomic(), statements() as seen:
