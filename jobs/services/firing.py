@@ -32,6 +32,8 @@ BATCH = 100
 AT_ONCE = 50
 # What is later than this is missed, where nothing is made up.
 LATE = timedelta(minutes=1)
+# A tick comes every second or so: of an interval of a second two moments at once are none that was missed.
+HEALTH, WITHIN_HEALTH = timedelta(seconds=5), 6
 # A zone that this machine does not know may come with its next update.
 AGAIN = timedelta(hours=1)
 DETAIL, RUN_KEY = 500, 100
@@ -148,9 +150,11 @@ def _plan(row: Timer, *, at_once: int) -> _Plan:
         schedule = recurring.schedule_of(row)
     except Invalid as error:
         return _Plan(row, [first], now + AGAIN, refused=error)
-    moments, earlier = schedules.newest(schedule, first - TICK, now, row.catch_up_most)
+    found, earlier = schedules.newest(schedule, first - TICK, now, max(row.catch_up_most, WITHIN_HEALTH))
+    moments = [at for n, at in enumerate(found, row.catch_up_most) if n >= len(found) or now - at <= HEALTH]
     if row.catch_up == "skip" and moments and now - moments[-1] > LATE:
-        moments, earlier = [], earlier + len(moments)
+        moments = []
+    earlier += len(found) - len(moments)
     here, left = moments[:at_once], moments[at_once:]
     missed = (schedule.next(first - TICK) or first, earlier) if earlier else None
     return _Plan(row, here, left[0] if left else schedule.next(now), missed)

@@ -41,9 +41,9 @@ class Draft:
     """What a timer should say: what to enqueue (`options` as enqueue's, by OPTIONS), and when.
 
     Either `cron` in `zone`, or `every_s` from `anchor_at` (None: from now). `moment_field`: that field of the input is
-    given the moment. `catch_up`: of the moments that nobody was there for, `skip` makes none that is more than a minute
-    late, `last` the newest, `all` the newest `catch_up_most` (1 to 1000, 10). `overlap`: while the job of the firing
-    before is active, `skip` makes none, `supersede` ends it.
+    given the moment. `catch_up`: of the moments that nobody was there for, `skip` makes the newest unless it is more
+    than a minute late, `last` the newest, `all` the newest `catch_up_most` (1 to 1000, 10). `overlap`: while the job of
+    the firing before is active, `skip` makes none, `supersede` ends it.
     """
 
     type: str

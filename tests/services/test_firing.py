@@ -203,6 +203,21 @@ def test_a_moment_that_is_not_a_minute_late_is_none_that_was_missed(tenant: Tena
     assert outcomes(timer) == ["enqueued"]
 
 
+@pytest.mark.parametrize("catch_up", ["skip", "last"])
+def test_the_pace_of_ticks_lets_no_second_pass(tenant: Tenant, catch_up: str) -> None:
+    """D13: of an interval of a second all moments of the last five are made; of a minute the others were missed."""
+    timer = put(tenant, Draft("echo", {"value": "x"}, every_s=1, catch_up=catch_up))
+    come(timer, 2.2)
+    Timers().tick()
+    assert set(outcomes(timer)) == {"enqueued"}
+    assert 3 <= len(outcomes(timer)) <= 5
+    made = Job.objects.count()
+    come(timer, 40)
+    tick_all()
+    assert outcomes(timer).count("missed") == 1
+    assert 5 <= Job.objects.count() - made <= 6
+
+
 def test_a_long_catch_up_goes_in_batches(tenant: Tenant) -> None:
     """D13: at most 50 of one timer a tick, so that others have their turns; in the end exactly as many as it may."""
     timer = put(tenant, Draft("echo", {"value": "x"}, every_s=1, catch_up="all", catch_up_most=120))
