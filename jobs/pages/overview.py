@@ -12,6 +12,7 @@ from jobs.pages import navigation
 from jobs.pages.access import Page
 from jobs.pages.sparkline import Sparkline, sparkline
 from jobs.selectors import TooSlow
+from jobs.services import timetable
 from jobs.services.overview import Line, look
 from jobs.states import HELD
 
@@ -41,7 +42,7 @@ class Overview(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """The figures, or the word that the database takes too long for them."""
         try:
-            seen = look()
+            seen, refused = look(), timetable.refused()
         except TooSlow:
             return super().get_context_data(too_slow=True, **kwargs)
         share = 100 * seen.erred_hour / seen.settled_hour if seen.settled_hour else None
@@ -51,7 +52,7 @@ class Overview(Page):
                           key=lambda x: x.line.unserved is None)
         return super().get_context_data(
             seen=seen, rows=rows, troubled=troubled[:TOLD], failing=share,
-            letters_change=seen.letters_opened - seen.letters_answered, **kwargs)
+            letters_change=seen.letters_opened - seen.letters_answered, timers_refused=refused, **kwargs)
 
 
 def _row(line: Line) -> Row:

@@ -211,6 +211,12 @@ def _narrowed(narrowed: Filter) -> QuerySet[Timer]:
     return found
 
 
+def refused() -> int:
+    """How many timers made no job at their last moment, among those that were refused lately. Raises TooSlow."""
+    found = _narrowed(Filter(state=REFUSED))
+    return patiently(lambda: len(found.order_by("pk").values_list("pk")[: SHOWN + 1]))
+
+
 # --- one timer -----------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs import clock
 from jobs.models import Firing, Job, Timer
-from jobs.services import tenancy, timers, timetable
+from jobs.services import overview, tenancy, timers, timetable
 from jobs.services.timers import Draft
 from tests import database as db
 from tests.pages.corpus import XSS
@@ -54,7 +54,7 @@ def test_without_timers_the_page_says_how_to_make_one() -> None:
     assert "manage.py timers put" in page
 
 
-def test_the_list_shows_the_schedule_in_words_what_is_next_and_what_was_refused() -> None:
+def test_the_list_shows_the_schedule_in_words_what_is_next_and_what_was_refused(driver) -> None:
     """D13: a notice counts those that made no job at their last moment; a filter finds them."""
     put()
     paused = put("paused", None)
@@ -62,6 +62,9 @@ def test_the_list_shows_the_schedule_in_words_what_is_next_and_what_was_refused(
     bad = put("bad", every_s=900, cron=None, zone="UTC")
     fired(bad, 15)
     fired(bad, 1, outcome="refused", code="queue_saturated", detail="full")
+    driver.enqueue()
+    overview.look.forget()
+    assert "<strong>1 timer</strong> made no job at its last moment." in read("/")
     page = read("/timers/")
     assert "At 03:00 every day, Europe/Berlin" in page
     assert "Every 15 minutes" in page
