@@ -86,7 +86,8 @@ Process = Warm | subprocess.Popen[Any]
 def start(arguments: Sequence[str], env: dict[str, str], *, stdout: Stream, stderr: Stream, text: bool = False,
           start_new_session: bool = False) -> Process:
     """`python *arguments` with this environment; its stdin is empty. `arguments` begin with manage.py or with -m."""
-    if _may_change_the_beginning(env):
+    assert (stdout, stderr) != (subprocess.PIPE, subprocess.STDOUT), "a pipe for each"
+    if _may_change_the_beginning(env) or not hasattr(os, "pidfd_open"):
         return subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=env, text=text, stdin=subprocess.DEVNULL,
                                 stdout=stdout, stderr=stderr, start_new_session=start_new_session)
     told, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -94,7 +95,9 @@ def start(arguments: Sequence[str], env: dict[str, str], *, stdout: Stream, stde
           _end_of(stdout if stderr == subprocess.STDOUT else stderr) as (errors, read_errors)):
         said = json.dumps({"arguments": list(arguments), "env": env, "session": start_new_session}).encode()
         socket.send_fds(_server(), [said], [theirs.fileno(), out, errors])
-    made = Warm(arguments, int(told.recv(64)), told)
+    pid = told.recv(64)
+    assert pid, "the server of warm processes did not come up: its stderr says why"
+    made = Warm(arguments, int(pid), told)
     mode = "r" if text else "rb"
     made.stdout, made.stderr = (None if x is None else os.fdopen(x, mode) for x in (read_out, read_errors))
     return made
@@ -178,7 +181,11 @@ class Server:
             for descriptor in {told, out, errors} - {1, 2}:
                 os.close(descriptor)
             for key in list(self._selector.get_map().values()):
-                os.close(key.fd)
+                if isinstance(key.fileobj, int):
+                    os.close(key.fileobj)
+                    key.data[1].close()
+                else:
+                    key.fileobj.close()  # type: ignore[union-attr]
             self._selector.close()
             raise Forked(said)
         for descriptor in (out, errors):
