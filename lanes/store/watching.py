@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 def after(lane_id: uuid.UUID, limit: int) -> list[Seen]:
-    """The next lanes in progress behind this one, by their ids; of each the newest 500 jobs are looked at."""
+    """The next lanes in progress behind this one, by their ids; of each the newest `MOST_JOBS` jobs are looked at."""
     return _seen("x.id > %s", [lane_id], limit)
 
 
