@@ -28,9 +28,10 @@ from lanes.models import Dependency, Lane, LaneJob, LaneReceipt, Quorum
 from lanes.store import doors, looking
 from lanes.store.doors import Door
 from lanes.store.people import find as principal
+from lanes.store.people import live_keys
 
-__all__ = ["Work", "dependents", "jobs", "lane", "lane_door", "lane_of", "lanes", "principal", "quorum", "quorum_door",
-           "quorums", "read", "receipts", "work"]
+__all__ = ["Work", "dependents", "jobs", "lane", "lane_door", "lane_of", "lanes", "live_keys", "principal", "quorum",
+           "quorum_door", "quorums", "read", "receipts", "work"]
 LIMIT, MOST = 50, 200
 _ENDED = {state.value for state in TERMINAL}
 

@@ -72,12 +72,17 @@ def _run(sql: str) -> None:
         cursor.execute(sql)
 
 
+# The newest jobs of a lane, by the lane's own index. Asked with `lane_id = ...` the database may take the order for the
+# whole question, and go back through the jobs of all lanes for those of a small one beside a very large one.
+NEWEST = f"""(x.lane_id, x.job_id) >= ({{lane}}, '{uuid.UUID(int=0)}'::uuid)
+            AND (x.lane_id, x.job_id) <= ({{lane}}, '{uuid.UUID(int=2 ** 128 - 1)}'::uuid)
+            ORDER BY x.lane_id DESC, x.job_id DESC LIMIT {{most}}"""
 # LIMIT 1: joined plainly, the database would sooner read a million jobs than look ten thousand up.
 # The latest sign of life: of a job that has ended its end, else its latest receipt or its holder's latest heartbeat.
 _WORK = f"""WITH mine AS MATERIALIZED (SELECT asked.lane_id, found.job_id, found.n > {MOST_JOBS} AS beyond
         FROM unnest(%s::uuid[]) asked(lane_id) CROSS JOIN LATERAL (
-            SELECT x.job_id, row_number() OVER (ORDER BY x.job_id DESC) AS n FROM lanes_job x
-            WHERE x.lane_id = asked.lane_id ORDER BY x.job_id DESC LIMIT {MOST_JOBS + 1}) found)
+            SELECT x.job_id, row_number() OVER (ORDER BY x.lane_id DESC, x.job_id DESC) AS n FROM lanes_job x
+            WHERE {NEWEST.format(lane="asked.lane_id", most=MOST_JOBS + 1)}) found)
     SELECT mine.lane_id, job.state, count(*) FILTER (WHERE NOT mine.beyond), bool_or(mine.beyond),
         max(coalesce(job.ended_at, greatest(
             (SELECT r.at FROM jobs_receipt r WHERE r.job_id = job.id AND r.number = job.number),
