@@ -360,7 +360,8 @@ def test_a_look_reads_neither_the_other_lanes_nor_their_history(driver: Driver) 
             'open', 'none', 'none', 1, 'test' FROM generate_series(1, 5000) n""")
     noise.jobs(10_000, row.workspace_id, tenancy.tenant(tenancy.workspace(), None).pk, state="completed",
                ended="jobs_now()")
-    noise.execute(f"INSERT INTO lanes_job (job_id, lane_id, by) SELECT id, '{row.pk}', 'test' FROM jobs_job ORDER BY id")
+    noise.execute(f"""INSERT INTO lanes_job (job_id, lane_id, by)
+        SELECT id, '{row.pk}', 'test' FROM jobs_job ORDER BY id""")
     noise.execute("ANALYZE lanes_lane, lanes_job, jobs_job")
     with statements() as said:
         seen = watching.after(watching.FIRST, 200)
