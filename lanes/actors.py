@@ -32,6 +32,10 @@ class Actor:
         """The filter that finds this actor's grants."""
         return {"user_id": self.user_id} if self.key_id is None else {"key_id": self.key_id}
 
+    def is_one_of(self, user_id: str | None, key_id: int | None) -> bool:
+        """Whether this user or this key is the actor."""
+        return key_id == self.key_id if self.key_id is not None else user_id == self.user_id
+
 
 def of_user(user: Any) -> Actor:
     """A Django user that is signed in."""

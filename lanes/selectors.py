@@ -28,9 +28,10 @@ from lanes.models import Dependency, Lane, LaneJob, LaneReceipt, Quorum
 from lanes.store import doors, looking
 from lanes.store.doors import Door
 from lanes.store.people import find as principal
+from lanes.store.people import live_keys
 
-__all__ = ["Work", "dependents", "jobs", "lane", "lane_door", "lane_of", "lanes", "principal", "quorum", "quorum_door",
-           "quorums", "read", "receipts", "work"]
+__all__ = ["Work", "dependents", "jobs", "lane", "lane_door", "lane_of", "lanes", "live_keys", "principal", "quorum",
+           "quorum_door", "quorums", "read", "receipts", "work"]
 LIMIT, MOST = 50, 200
 _ENDED = {state.value for state in TERMINAL}
 
@@ -99,7 +100,7 @@ def lanes(*, by: Actor, workspace_id: int | None = None, quorum: Any = None, exe
 
     Raises Invalid unknown_state, invalid_cursor and invalid_limit, and TooSlow.
     """
-    asked = {"workspace_id": workspace_id, "quorum_id": _id_of(quorum), "assignee": assignee,
+    asked = {"workspace_id": workspace_id, "quorum_id": _quorum_id(quorum), "assignee": assignee,
              "execution": words.state(Axis.EXECUTION, execution), "review": words.state(Axis.REVIEW, review),
              "merge": words.state(Axis.MERGE, merge)}
     return _page("lanes_lane", by, asked, cursor, limit, _lanes())
@@ -116,7 +117,7 @@ def quorums(*, by: Actor, workspace_id: int | None = None, closed: bool | None =
 _NOWHERE = uuid.UUID(int=0)
 
 
-def _id_of(said: Any) -> uuid.UUID | None:
+def _quorum_id(said: Any) -> uuid.UUID | None:
     return None if said is None else doors.identifier(said) or _NOWHERE
 
 
@@ -129,7 +130,8 @@ def _page(table: str, by: Actor, asked: dict[str, Any], cursor: str | None, limi
     before = _unsigned(signer, cursor) if cursor is not None else None
     if any(isinstance(value, str) and not value.isprintable() for value in asked.values()):
         return Page([], None)
-    ids = looking.page(table, by, _conditions(asked), limit=limit + 1, before=before)
+    spots = doors.spots(by, asked.pop("workspace_id"), asked.get("quorum_id"))
+    ids = looking.page(table, spots, _conditions(asked), limit=limit + 1, before=before)
     found = {row.pk: row for row in rows.filter(pk__in=ids[:limit])}
     shown = [found[id_] for id_ in ids[:limit] if id_ in found]
     return Page(shown, signer.sign(ids[limit - 1].hex) if len(ids) > limit else None)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.contrib.auth import get_user_model
 from django.db.models import Prefetch, QuerySet
 
-from jobs.models import DeadLetter, Grant, Key, Workspace
+from jobs.models import DeadLetter, Grant, Workspace
 from lanes import selectors
 from lanes.actors import Actor
 from lanes.axes import Execution, Role
@@ -100,7 +100,7 @@ def history(lane: Lane, before: int | None) -> Rows:
 
 def since(lane: Lane, version: int) -> list[LaneReceipt]:
     """What has changed a lane since this version of it, oldest first; the latest few."""
-    found = LaneReceipt.objects.filter(lane=lane, version__gt=version).exclude(kind="job").order_by("-number")
+    found = LaneReceipt.objects.filter(lane=lane, version__gt=version).exclude(kind="job").order_by("-version")
     return list(found[:MEANWHILE])[::-1]
 
 
@@ -128,7 +128,7 @@ def assignable(workspace_id: int) -> list[str]:
     pairs = list(found.values_list("user_id", "key_id")[:CHOICES])
     User = get_user_model()
     users = User._default_manager.filter(pk__in=[user for user, _ in pairs if user is not None], is_active=True)
-    keys = Key.objects.filter(pk__in=[key for _, key in pairs if key is not None], revoked_at=None)
+    keys = selectors.live_keys().filter(pk__in=[key for _, key in pairs if key is not None])
     return sorted([*(f"user:{user.get_username()}" for user in users), *(f"key:{key.prefix}" for key in keys)])
 
 

@@ -23,14 +23,14 @@ from jobs.conf import registry
 from jobs.errors import Invalid, JobsError
 from jobs.models import Artifact, Firing, Job
 from jobs.services import intake
-from jobs.services.draft import Door, Options, Request
+from jobs.services.draft import Options, Request
 from lanes import standstill
+from lanes.services.reconcile import DOOR
 from lanes.standstill import Cause, Work
 from lanes.store import watching
 from lanes.store.watching import FIRST, Seen
 
 log = logging.getLogger("lanes.watchdog")
-DOOR = Door("watchdog", "scheduler", "loop:watchdog")
 # Lanes of one look, whose reading is one statement; and rounds before this one, of which one has told where it ended.
 TOGETHER, BEFORE = 200, 20
 

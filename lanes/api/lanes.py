@@ -48,7 +48,8 @@ class Lanes(OfLanes):
     permissions = {"POST": Permission.LANES, "GET": Permission.LANES}
 
     @told({201: ref("LaneInFull")}, body=_FIELDS, needed=("quorum", "name", "branch", "assignee", "task"),
-          refuses={400: "invalid_dependency dependency_cycle invalid_input", 403: "role_required",
+          refuses={400: "invalid_dependency dependency_cycle invalid_input",
+                   403: "role_required origin_forbidden definition_disabled",
                    404: "quorum_not_found", 409: "quorum_closed lane_exists branch_taken",
                    422: "unknown_job_type"},
           example={"quorum": "0197c000-0000-7000-8000-000000000000", "name": "parser", "branch": "lane/parser",

@@ -237,4 +237,12 @@ class Migration(migrations.Migration):
             model_name='lane',
             trigger=pgtrigger.compiler.Trigger(name='lane_is_kept', sql=pgtrigger.compiler.UpsertTriggerSql(func='\n    IF TG_OP = \'INSERT\' THEN\n        IF NEW.workspace_id IS DISTINCT FROM (SELECT workspace_id FROM lanes_quorum WHERE id = NEW.quorum_id) THEN\n            RAISE EXCEPTION \'a lane is in the workspace of its quorum\' USING ERRCODE = \'restrict_violation\';\n        END IF;\n        RETURN NEW;\n    END IF;\n    IF OLD.ended_at IS NOT NULL THEN\n        RAISE EXCEPTION \'a lane that has ended does not change\' USING ERRCODE = \'restrict_violation\';\n    END IF;\n    IF (OLD.id, OLD.quorum_id, OLD.workspace_id, OLD.name, OLD.branch, OLD.task, OLD."by", OLD.created_at)\n            IS DISTINCT FROM\n            (NEW.id, NEW.quorum_id, NEW.workspace_id, NEW.name, NEW.branch, NEW.task, NEW."by", NEW.created_at) THEN\n        RAISE EXCEPTION \'what a lane is does not change\' USING ERRCODE = \'restrict_violation\';\n    END IF;\n    IF NEW.version <> OLD.version + 1 THEN\n        RAISE EXCEPTION \'each change of a lane is one version\' USING ERRCODE = \'restrict_violation\';\n    END IF;\n    RETURN NEW;\n', hash='d218980b7aaa62d818b9553ceba9201568394600', operation='INSERT OR UPDATE', pgid='pgtrigger_lane_is_kept_49eea', table='lanes_lane', when='BEFORE')),
         ),
+        pgtrigger.migrations.AddTrigger(
+            model_name='lanejob',
+            trigger=pgtrigger.compiler.Trigger(name='lane_job_stays', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'a job stays in its lane' USING ERRCODE = 'restrict_violation';", hash='92d6da570075eb5b60da5f2310cc6467966ee93d', operation='UPDATE', pgid='pgtrigger_lane_job_stays_97196', table='lanes_job', when='BEFORE')),
+        ),
+        migrations.AddConstraint(
+            model_name='lanereceipt',
+            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'job'), _negated=True), fields=('lane', 'version'), name='lane_receipt_of_version_once'),
+        ),
     ]

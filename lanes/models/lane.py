@@ -166,6 +166,9 @@ class LaneJob(models.Model):
         db_table = "lanes_job"
         default_permissions = ()
         indexes = [models.Index("lane", "job_id", name="lane_job_by_lane")]
+        triggers = [pgtrigger.Trigger(
+            name="lane_job_stays", when=pgtrigger.Before, operation=pgtrigger.Update,
+            func="RAISE EXCEPTION 'a job stays in its lane' USING ERRCODE = 'restrict_violation';")]
 
     def __str__(self) -> str:
         return f"job {self.job_id}"

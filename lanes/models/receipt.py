@@ -38,6 +38,9 @@ class LaneReceipt(models.Model):
             models.CheckConstraint(name="lane_receipt_kind_known", condition=Q(kind__in=KINDS)),
             models.CheckConstraint(name="lane_receipt_axis_known",
                                    condition=Q(axis=None) | Q(axis__in=[a.value for a in Axis])),
+            # Each change of a lane is one version and one receipt. Finds, too, what has changed since one was read.
+            models.UniqueConstraint(fields=["lane", "version"], name="lane_receipt_of_version_once",
+                                    condition=~Q(kind="job")),
         ]
         triggers = [refuse_unless_erasing("lane_receipt_append_only", "TG_OP = 'DELETE'")]
 

@@ -19,11 +19,11 @@ from jobs.services.draft import Door, Request
 from jobs.services.intake import Enqueued
 from lanes import news
 from lanes.actors import Actor
-from lanes.axes import Role
-from lanes.errors import JobInOtherLane, LaneEnded, LaneNotFound, RoleRequired
+from lanes.errors import JobInOtherLane, LaneEnded
 from lanes.models import Lane
-from lanes.selectors import Work, jobs, lane_door, lane_of
+from lanes.selectors import Work, jobs, lane_of
 from lanes.selectors import work as standing
+from lanes.services import asking
 from lanes.store import doors, rows
 
 __all__ = ["Work", "attach", "enqueue", "jobs", "lane_of", "standing"]
@@ -36,9 +36,9 @@ def attach(lane_id: Any, job_id: Any, *, by: Actor) -> bool:
     The lane's version stays: nothing of its standing has changed. Raises LaneNotFound, RoleRequired, LaneEnded,
     JobNotFound (alike for unknown and foreign ones, and for the house's own) and JobInOtherLane.
     """
-    id_ = _door(lane_id, by)
+    id_, _ = asking.lane(lane_id, by)
     with transaction.atomic():
-        lane = _locked(id_)
+        lane = _locked(id_, by)
         return _attached(lane, _job(lane.workspace_id, job_id, by), by)
 
 
@@ -48,9 +48,9 @@ def enqueue(lane_id: Any, request: Request, *, by: Actor, door: Door | None = No
     A repeat brings the job that there is. `door`: what the edge stamps on it. Raises as `attach` does, and what
     `intake.enqueue` raises.
     """
-    id_ = _door(lane_id, by)
+    id_, _ = asking.lane(lane_id, by)
     with transaction.atomic():
-        lane = _locked(id_)
+        lane = _locked(id_, by)
         slug = Workspace.objects.values_list("slug", flat=True).get(pk=lane.workspace_id)
         if request.options.workspace not in (None, slug):
             raise Invalid("A job of a lane is in the lane's workspace.", field="workspace", code="invalid_workspace")
@@ -61,17 +61,8 @@ def enqueue(lane_id: Any, request: Request, *, by: Actor, door: Door | None = No
         return made
 
 
-def _door(lane_id: Any, by: Actor) -> uuid.UUID:
-    id_, door = lane_door(lane_id, by)
-    if door.role != Role.CONDUCTOR:
-        raise RoleRequired(Role.CONDUCTOR)
-    return id_
-
-
-def _locked(lane_id: uuid.UUID) -> Lane:
-    lane = rows.lock_lane(lane_id)
-    if lane is None:
-        raise LaneNotFound()
+def _locked(lane_id: uuid.UUID, by: Actor) -> Lane:
+    lane = asking.locked_lane(lane_id, by)
     if lane.ended_at is not None:
         raise LaneEnded()
     return lane

@@ -1,7 +1,7 @@
 """Lanes: made, moved on their three axes, given to somebody, made to wait for others (D7 to D12).
 
-Every verb asks in the same order: is the request well-formed, is there such a lane for this actor, may it do this;
-only then is the lane locked and looked at, and the rule (`axes`) asked. A refusal leaves nothing behind.
+Every verb asks in the same order: is the request well-formed, then as `asking` does, and then the rule (`axes`). A
+refusal leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Any
 
 from django.db import transaction
 
-from jobs.conf import registry
-from jobs.errors import Invalid
 from lanes import axes, graph, news, words
 from lanes.actors import Actor
-from lanes.axes import Axis, Merge, Role
+from lanes.axes import Axis, Merge
 from lanes.errors import (
     BranchTaken,
     DependencyCycle,
@@ -26,21 +24,21 @@ from lanes.errors import (
     LaneEnded,
     LaneExists,
     LaneMoveRefused,
-    LaneNotFound,
     LaneVersionChanged,
     QuorumClosed,
-    QuorumNotFound,
-    RoleRequired,
 )
 from lanes.models import Lane
-from lanes.selectors import dependents, lane_door, quorum_door, read, receipts
+from lanes.selectors import dependents, read, receipts
 from lanes.selectors import lane as get
 from lanes.selectors import lanes as listing
+from lanes.services import asking, reconcile
 from lanes.store import people, rows, waiting
 from lanes.store.doors import Door, role_in
 
 __all__ = ["LaneDraft", "create", "depend", "dependents", "get", "listing", "merge", "reassign", "receipts", "review",
            "role_in", "set_state"]
+# Lanes of a circle that a refusal names.
+TOLD = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +63,12 @@ def create(quorum_id: Any, draft: LaneDraft, *, by: Actor) -> Lane:
 
     Raises QuorumNotFound, RoleRequired, QuorumClosed, LaneExists, BranchTaken, and Invalid: invalid_name,
     invalid_title, invalid_branch, invalid_task, invalid_assignee, invalid_dependency, dependency_cycle,
-    invalid_reconcile and what the codec of that job refuses.
+    and as `reconcile.drafted` does.
     """
-    lane, wanted = _drafted(draft), words.dependencies(draft.depends_on)
-    id_, door = quorum_door(quorum_id, by)
-    _demand(door, Role.CONDUCTOR)
+    lane, wanted = _drafted(draft, by), words.dependencies(draft.depends_on)
+    id_, door = asking.quorum(quorum_id, by)
     with transaction.atomic():
-        quorum = rows.lock_quorum(id_, alone=False)
-        if quorum is None:
-            raise QuorumNotFound()
+        quorum = asking.locked_quorum(id_, by, alone=False)
         if quorum.closed_at is not None:
             raise QuorumClosed()
         lane.quorum, lane.workspace_id, lane.by = quorum, door.workspace_id, by.name
@@ -88,19 +83,10 @@ def create(quorum_id: Any, draft: LaneDraft, *, by: Actor) -> Lane:
         return _told(lane.pk)
 
 
-def _drafted(draft: LaneDraft) -> Lane:
-    type_, input_ = _reconcile(draft.reconcile)
+def _drafted(draft: LaneDraft, by: Actor) -> Lane:
+    type_, input_ = reconcile.drafted(draft.reconcile, by)
     return Lane(name=words.name(draft.name), title=words.title(draft.title), branch=words.branch(draft.branch),
                 task=words.task(draft.task), reconcile_type=type_, reconcile_input=input_)
-
-
-def _reconcile(said: Any) -> tuple[str | None, str | None]:
-    if said is None:
-        return None, None
-    if not isinstance(said, Mapping) or not isinstance(said.get("type"), str) or said.keys() - {"type", "input"}:
-        raise Invalid('must be null, or {"type": ..., "input": {...}}', field="reconcile", code="invalid_reconcile")
-    definition = registry().current(said["type"])
-    return said["type"], definition.input.normal(said.get("input", {}))
 
 
 def _give(lane: Lane, name: Any) -> None:
@@ -155,12 +141,10 @@ def _move(lane_id: Any, axis: Axis, verb: Any, by: Actor, version: int | None, r
     words.verb(axis, verb)
     words.version(version)
     words.reason(reason)
-    id_, door = lane_door(lane_id, by)
     needed = axes.needed(axis, verb)
-    if not axes.may(needed, door.role, door.is_assignee):
-        raise RoleRequired(needed.role, or_assignee=needed.or_assignee)
+    id_, _ = asking.lane(lane_id, by, needed)
     with transaction.atomic():
-        lane = _locked(id_, version)
+        lane = _at(version, asking.locked_lane(id_, by, needed))
         after = axes.moved(lane.standing, axis, verb)
         _changed(rows.move(lane, axis, after, commit))
         kind = "state" if axis is Axis.EXECUTION else axis.value
@@ -180,10 +164,11 @@ def reassign(lane_id: Any, assignee: str, *, by: Actor, version: int | None = No
     """
     id_, _ = _opened(lane_id, by, version, reason)
     with transaction.atomic():
-        lane = _open(_locked(id_, version))
-        before, was = lane.assignee, (lane.assignee_user, lane.assignee_key)
+        lane = _open(_at(version, asking.locked_lane(id_, by)))
+        # Who has another name since is given it by that one.
+        before, was = lane.assignee, (lane.assignee, lane.assignee_user, lane.assignee_key)
         _give(lane, assignee)
-        if was == (lane.assignee_user, lane.assignee_key):
+        if was == (lane.assignee, lane.assignee_user, lane.assignee_key):
             raise LaneMoveRefused(f"This lane is {lane.assignee}'s already.")
         _changed(rows.assign(lane, lane.assignee, lane.assignee_user, lane.assignee_key))
         rows.receipt(id_, "assignee", by=by.name, version=lane.version + 1, before=before, after=lane.assignee,
@@ -202,7 +187,7 @@ def depend(lane_id: Any, depends_on: Sequence[str], *, by: Actor, version: int |
     id_, door = _opened(lane_id, by, version, reason)
     with transaction.atomic():
         rows.lock_quorum(door.quorum_id, alone=True)
-        lane = _open(_locked(id_, version))
+        lane = _open(_at(version, asking.locked_lane(id_, by)))
         on = _named(door.quorum_id, wanted)
         _check_circle(lane, on)
         before = waiting.names_on(id_)
@@ -215,9 +200,12 @@ def depend(lane_id: Any, depends_on: Sequence[str], *, by: Actor, version: int |
 def _check_circle(lane: Lane, on: Sequence[uuid.UUID]) -> None:
     circle = graph.circle(lane.pk, on, waiting.edges(on))
     if circle is not None:
-        names = waiting.names(circle)
-        raise DependencyCycle(f"Lanes would wait for each other: {' > '.join(names[one] for one in circle)}.",
-                              field="depends_on")
+        shown = circle if len(circle) <= TOLD else [*circle[: TOLD - 1], circle[-1]]
+        names = waiting.names(shown)
+        said = [names[one] for one in shown]
+        if len(shown) < len(circle):
+            said.insert(-1, f"{len(circle) - len(shown)} more")
+        raise DependencyCycle(f"Lanes would wait for each other: {' > '.join(said)}.", field="depends_on")
 
 
 # --- the order of questions ------------------------------------------------------------------------------------------
@@ -226,20 +214,10 @@ def _check_circle(lane: Lane, on: Sequence[uuid.UUID]) -> None:
 def _opened(lane_id: Any, by: Actor, version: int | None, reason: str) -> tuple[uuid.UUID, Door]:
     words.version(version)
     words.reason(reason)
-    id_, door = lane_door(lane_id, by)
-    _demand(door, Role.CONDUCTOR)
-    return id_, door
+    return asking.lane(lane_id, by)
 
 
-def _demand(door: Door, role: Role) -> None:
-    if door.role != role:
-        raise RoleRequired(role)
-
-
-def _locked(lane_id: uuid.UUID, version: int | None) -> Lane:
-    lane = rows.lock_lane(lane_id)
-    if lane is None:
-        raise LaneNotFound()
+def _at(version: int | None, lane: Lane) -> Lane:
     if version is not None and version != lane.version:
         raise LaneVersionChanged(version=lane.version)
     return lane

@@ -10,12 +10,11 @@ from jobs.models import Workspace
 from jobs.services.grants import WorkspaceNotFound
 from lanes import news, words
 from lanes.actors import Actor
-from lanes.axes import Role
-from lanes.errors import QuorumClosed, QuorumExists, QuorumNotFound, RoleRequired
+from lanes.errors import QuorumClosed, QuorumExists
 from lanes.models import Quorum
 from lanes.selectors import quorum as get
-from lanes.selectors import quorum_door
 from lanes.selectors import quorums as listing
+from lanes.services import asking
 from lanes.store import doors, rows
 from lanes.store.doors import places
 
@@ -30,13 +29,12 @@ def create(workspace: Workspace, name: str, title: str = "", *, by: Actor) -> Qu
     """
     words.name(name)
     words.title(title)
-    role = doors.role_in(workspace.pk, by)
-    if role is None:
-        raise WorkspaceNotFound(field="workspace")
-    if role != Role.CONDUCTOR:
-        raise RoleRequired(Role.CONDUCTOR)
     made = Quorum(workspace=workspace, name=name, title=title, by=by.name)
     with transaction.atomic():
+        role = doors.held_role(workspace.pk, by)
+        if role is None:
+            raise WorkspaceNotFound(field="workspace")
+        asking.check(role)
         if not rows.add_quorum(made):
             raise QuorumExists(field="name")
         news.after_commit(news.News(workspace.pk, made.pk))
@@ -46,12 +44,9 @@ def create(workspace: Workspace, name: str, title: str = "", *, by: Actor) -> Qu
 def close(quorum_id: Any, *, by: Actor, reason: str = "") -> Quorum:
     """Take no new lanes; those that there are go on. Raises QuorumNotFound, RoleRequired and QuorumClosed."""
     words.reason(reason)
-    id_, door = quorum_door(quorum_id, by)
-    if door.role != Role.CONDUCTOR:
-        raise RoleRequired(Role.CONDUCTOR)
+    id_, door = asking.quorum(quorum_id, by)
     with transaction.atomic():
-        if rows.lock_quorum(id_, alone=True) is None:
-            raise QuorumNotFound()
+        asking.locked_quorum(id_, by, alone=True)
         if not rows.close(id_, by.name, reason):
             raise QuorumClosed("This quorum is closed already.")
         news.after_commit(news.News(door.workspace_id, id_))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from typing import Any, NamedTuple
 
+from django.db import connection
+
 from jobs.models import Grant, Workspace
 from lanes.actors import Actor
 
@@ -31,8 +33,7 @@ def of_lane(lane_id: uuid.UUID, by: Actor) -> Door | None:
     if found is None:
         return None
     role, workspace_id, quorum_id, user_id, key_id = found
-    mine = key_id == by.key_id if by.key_id is not None else user_id == by.user_id
-    return Door(role, workspace_id, quorum_id, mine)
+    return Door(role, workspace_id, quorum_id, by.is_one_of(user_id, key_id))
 
 
 def of_quorum(quorum_id: uuid.UUID, by: Actor) -> Door | None:
@@ -45,6 +46,27 @@ def of_quorum(quorum_id: uuid.UUID, by: Actor) -> Door | None:
 def role_in(workspace_id: int, by: Actor) -> str | None:
     """The role of this actor in a workspace; None where it has none."""
     return Grant.objects.filter(**by.granted, workspace_id=workspace_id).values_list("role", flat=True).first()
+
+
+def held_role(workspace_id: int, by: Actor) -> str | None:
+    """The role of this actor in a workspace, which nobody changes or takes away until the commit."""
+    (who, id_), = by.granted.items()
+    # Django has no FOR SHARE, and those who act by one grant need not wait for each other.
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT role FROM jobs_grant WHERE {who} = %s AND workspace_id = %s FOR SHARE",
+                       [id_, workspace_id])
+        found = cursor.fetchone()
+    return found[0] if found else None
+
+
+def spots(by: Actor, workspace_id: int | None = None, quorum_id: uuid.UUID | None = None) -> list[int]:
+    """The ids of the workspaces in which this actor is something; of those the one named, or the quorum's."""
+    mine = Grant.objects.filter(**by.granted)
+    if workspace_id is not None:
+        mine = mine.filter(workspace_id=workspace_id)
+    if quorum_id is not None:
+        mine = mine.filter(workspace__quorums__pk=quorum_id)
+    return list(mine.order_by("workspace_id").values_list("workspace_id", flat=True))
 
 
 def places(by: Actor) -> list[tuple[Workspace, str]]:

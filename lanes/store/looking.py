@@ -13,30 +13,37 @@ from typing import Any, NamedTuple, TypeVar
 from django.db import OperationalError, connection, transaction
 
 from jobs.selectors import LIST_PATIENCE_MS, QUERY_CANCELED, TooSlow
-from lanes.actors import Actor
 
 T = TypeVar("T")
 # Of a lane's jobs the newest so many are looked at.
 MOST_JOBS = 200
 
-# One workspace after the other by its own index: a page of a small workspace must not look through the lanes of a
-# large one.
-_PAGE = """SELECT found.id FROM jobs_grant g CROSS JOIN LATERAL (
-        SELECT x.id FROM {table} x WHERE x.workspace_id = g.workspace_id{narrowed}
-        ORDER BY x.id DESC LIMIT %s) found
-    WHERE g.{whose} = %s ORDER BY found.id DESC LIMIT %s"""
+# Each workspace by a part of its own, named by a constant: asked with a parameter the database would go back through
+# everybody's rows for those of a small workspace.
+_PART = "(SELECT x.id FROM {table} x WHERE x.workspace_id = %s{narrowed} ORDER BY x.id DESC LIMIT %s)"
+# Of one statement.
+MOST_PARTS = 50
 
 
-def page(table: str, by: Actor, narrowed: dict[str, Any], *, limit: int, before: uuid.UUID | None) -> list[uuid.UUID]:
-    """Ids of the newest rows of a table of lanes in the workspaces where this actor has a grant, below `before`.
+def page(table: str, spots: Sequence[int], narrowed: dict[str, Any], *, limit: int,
+         before: uuid.UUID | None) -> list[uuid.UUID]:
+    """Ids of the newest rows of a table of lanes in these workspaces, below `before`.
 
     `narrowed` are conditions of our own on columns of `x`, and their values. Raises TooSlow.
     """
     conditions = {**narrowed, **({"x.id < %s": before} if before is not None else {})}
-    whose, who = ("user_id", by.user_id) if by.key_id is None else ("key_id", by.key_id)
+    part = _PART.format(table=table, narrowed="".join(f" AND {one}" for one in conditions))
     values = [value for condition, value in conditions.items() if "%s" in condition]
-    sql = _PAGE.format(table=table, whose=whose, narrowed="".join(f" AND {one}" for one in conditions))
-    return [id_ for id_, in patiently(lambda: _rows(sql, [*values, limit, who, limit]))]
+
+    def read() -> list[uuid.UUID]:
+        found: list[uuid.UUID] = []
+        for begin in range(0, len(spots), MOST_PARTS):
+            some = spots[begin : begin + MOST_PARTS]
+            params = [word for spot in some for word in (spot, *values, limit)]
+            found += [id_ for id_, in _rows(" UNION ALL ".join([part] * len(some)), params)]
+        return sorted(found, reverse=True)[:limit]
+
+    return patiently(read) if spots else []
 
 
 def patiently(read: Callable[[], T]) -> T:
@@ -65,12 +72,17 @@ def _run(sql: str) -> None:
         cursor.execute(sql)
 
 
+# The newest jobs of a lane, by the lane's own index. Asked with `lane_id = ...` the database may take the order for the
+# whole question, and go back through the jobs of all lanes for those of a small one beside a very large one.
+NEWEST = f"""(x.lane_id, x.job_id) >= ({{lane}}, '{uuid.UUID(int=0)}'::uuid)
+            AND (x.lane_id, x.job_id) <= ({{lane}}, '{uuid.UUID(int=2 ** 128 - 1)}'::uuid)
+            ORDER BY x.lane_id DESC, x.job_id DESC LIMIT {{most}}"""
 # LIMIT 1: joined plainly, the database would sooner read a million jobs than look ten thousand up.
 # The latest sign of life: of a job that has ended its end, else its latest receipt or its holder's latest heartbeat.
 _WORK = f"""WITH mine AS MATERIALIZED (SELECT asked.lane_id, found.job_id, found.n > {MOST_JOBS} AS beyond
         FROM unnest(%s::uuid[]) asked(lane_id) CROSS JOIN LATERAL (
-            SELECT x.job_id, row_number() OVER (ORDER BY x.job_id DESC) AS n FROM lanes_job x
-            WHERE x.lane_id = asked.lane_id ORDER BY x.job_id DESC LIMIT {MOST_JOBS + 1}) found)
+            SELECT x.job_id, row_number() OVER (ORDER BY x.lane_id DESC, x.job_id DESC) AS n FROM lanes_job x
+            WHERE {NEWEST.format(lane="asked.lane_id", most=MOST_JOBS + 1)}) found)
     SELECT mine.lane_id, job.state, count(*) FILTER (WHERE NOT mine.beyond), bool_or(mine.beyond),
         max(coalesce(job.ended_at, greatest(
             (SELECT r.at FROM jobs_receipt r WHERE r.job_id = job.id AND r.number = job.number),

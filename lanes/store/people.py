@@ -7,7 +7,7 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from jobs.clock import Now
 from jobs.models import Grant, Key
@@ -18,14 +18,18 @@ from lanes.axes import Role
 ASSIGNABLE = (Role.ASSIGNEE.value, Role.CONDUCTOR.value)
 
 
+def live_keys() -> QuerySet[Key]:
+    """Those that are neither revoked nor expired."""
+    return Key.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), revoked_at=None)
+
+
 def find(name: Any) -> Actor | None:
     """The living user or key of this name; None for nobody."""
     if not isinstance(name, str) or not name.isprintable():
         return None
     kind, _, rest = name.partition(":")
     if kind == "key":
-        alive = Q(expires_at=None) | Q(expires_at__gt=Now())
-        key = Key.objects.filter(alive, prefix=rest, revoked_at=None).first()
+        key = live_keys().filter(prefix=rest).first()
         return of_key(key) if key is not None else None
     if kind == "user" and settings.AUTH_USER_MODEL.partition(".")[0] in apps.app_configs:
         User = get_user_model()

@@ -16,9 +16,11 @@ from jobs.clock import Now
 from lanes.axes import Axis, Standing
 from lanes.models import Dependency, Lane, LaneJob, Quorum
 
+# Nobody else appends to a locked lane. At REPEATABLE READ the latest number may be out of sight: the conflict is then
+# the serialization failure that such callers know.
 _NUMBERED = """INSERT INTO lanes_receipt (lane_id, number, kind, axis, before, after, commit, by, reason, version, at)
     SELECT %s, coalesce(max(number), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s, jobs_now()
-    FROM lanes_receipt WHERE lane_id = %s RETURNING number"""
+    FROM lanes_receipt WHERE lane_id = %s ON CONFLICT (lane_id, number) DO NOTHING RETURNING number"""
 
 
 # --- locks -----------------------------------------------------------------------------------------------------------
@@ -27,8 +29,10 @@ _NUMBERED = """INSERT INTO lanes_receipt (lane_id, number, kind, axis, before, a
 def lock_quorum(quorum_id: uuid.UUID, *, alone: bool) -> Quorum | None:
     """The quorum, until the commit: `alone` for who closes it or changes what its lanes wait for, else shared."""
     if alone:
-        # No skip_locked: it waits for whoever is adding a lane, and decides on what that has made of the quorum.
-        return Quorum.objects.select_for_update(of=("self",), no_key=True).filter(pk=quorum_id).first()
+        # Written, though nothing of it changes: two at REPEATABLE READ who only locked it would each decide without
+        # what the other has made of it, and now the second is told to begin again.
+        Quorum.objects.filter(pk=quorum_id).update(title=F("title"))
+        return Quorum.objects.filter(pk=quorum_id).first()
     # Django has no FOR SHARE, and those who add lanes need not wait for each other.
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM lanes_quorum WHERE id = %s FOR SHARE", [quorum_id])

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from lanes.store.looking import MOST_JOBS
+from lanes.store.looking import MOST_JOBS, NEWEST
 
 FIRST = uuid.UUID(int=0)
+_NEWEST = NEWEST.format(lane="seen.id", most=MOST_JOBS)
 
 # Heard of: its latest receipt or its holder's latest heartbeat, and not before its time has come or it was made the
 # lane's. Of an earlier phase: its target has a newer generation, or the lane has changed since it got the job.
@@ -23,8 +24,7 @@ _SEEN = """WITH seen AS MATERIALIZED (SELECT x.* FROM lanes_lane x
                 (SELECT r.at FROM jobs_receipt r WHERE r.job_id = job.id AND r.number = job.number),
                 (SELECT a.lease_until - job.lease_ms * interval '1 ms' FROM jobs_attempt a WHERE a.id = job.attempt_id),
                 CASE WHEN job.state = 'queued' THEN least(job.available_at, jobs_now() + interval '1 day') END) AS heard
-        FROM seen CROSS JOIN LATERAL (SELECT l.job_id, l.created_at FROM lanes_job l WHERE l.lane_id = seen.id
-            ORDER BY l.job_id DESC LIMIT {jobs}) mine
+        FROM seen CROSS JOIN LATERAL (SELECT x.job_id, x.created_at FROM lanes_job x WHERE {newest}) mine
         -- One by one: a planner that does not know how few lanes there are would rather read all jobs.
         CROSS JOIN LATERAL (SELECT j.* FROM jobs_job j WHERE j.id = mine.job_id LIMIT 1) job
         LEFT JOIN jobs_target t ON t.id = job.target_id)
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 def after(lane_id: uuid.UUID, limit: int) -> list[Seen]:
-    """The next lanes in progress behind this one, by their ids; of each the newest 500 jobs are looked at."""
+    """The next lanes in progress behind this one, by their ids; of each the newest `MOST_JOBS` jobs are looked at."""
     return _seen("x.id > %s", [lane_id], limit)
 
 
@@ -67,5 +67,5 @@ def among(lane_ids: Collection[uuid.UUID]) -> list[Seen]:
 
 def _seen(which: str, params: list[Any], limit: int) -> list[Seen]:
     with connection.cursor() as cursor:
-        cursor.execute(_SEEN.format(which=which, limit=int(limit), jobs=MOST_JOBS), params)
+        cursor.execute(_SEEN.format(which=which, limit=int(limit), newest=_NEWEST), params)
         return [Seen._make(row) for row in cursor.fetchall()]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
 
 from jobs.clock import Now
 from jobs.errors import JobsError
@@ -12,7 +16,7 @@ from jobs.models import Key
 from jobs.services.grants import WorkspaceNotFound
 from lanes.axes import Standing
 from lanes.models import Dependency, Lane, LaneReceipt, Quorum
-from lanes.services import lanes, quorums
+from lanes.services import lanes, quorums, reconcile
 from tests.lanes import making
 from tests.lanes.making import conductor, draft, quorum, user, workspace
 
@@ -114,6 +118,25 @@ def test_a_reconcile_job_is_kept_as_its_codec_reads_it() -> None:
     assert Lane.objects.count() == 1
 
 
+def test_a_reconcile_job_is_one_that_the_watchdog_may_enqueue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A49, D8: what it would be refused each minute is refused now; and nobody has the house's own done by it."""
+    house = {"type": "job-ended", "input": {"job_id": str(uuid.uuid4()), "chain": 1, "state": "failed"}}
+    for said, code in (({"type": "disabled"}, "definition_disabled"), (house, "origin_forbidden")):
+        assert refusal(lambda said=said: create(reconcile=said)) == (code, "type")  # type: ignore[misc]
+    assert create(name="a", reconcile={"type": "scheduled-only"}).reconcile_type == "scheduled-only"
+    monkeypatch.setattr(reconcile, "DOOR", replace(reconcile.DOOR, origin="planner"))
+    assert refusal(lambda: create(reconcile={"type": "scheduled-only"})) == ("origin_forbidden", "type")
+    assert Lane.objects.count() == 1
+
+
+def test_who_acts_for_one_tenant_gives_a_lane_no_reconcile_job() -> None:
+    """C25: that job goes to the workspace's own tenant, in which a tenant's key enqueues nothing."""
+    key = making.key("conductor", tenant="acme")
+    home, said = quorum(), draft("x", reconcile={"type": "noop"})
+    assert refusal(lambda: lanes.create(home.pk, said, by=key)) == ("invalid_reconcile", "reconcile")
+    assert lanes.create(home.pk, draft("x"), by=key).reconcile_type is None
+
+
 def test_dependencies_are_of_the_same_quorum_by_id_or_name() -> None:
     """D8: one of another quorum, or another workspace, is none."""
     mine, other = create(name="mine"), making.lane("other", of="two")
@@ -153,6 +176,39 @@ def test_a_lane_is_given_to_one_other() -> None:
     assert refusal(lambda: lanes.reassign(made.pk, "user:ann", by=conductor()))[0] == "lane_move_refused"
     assert refusal(lambda: lanes.reassign(made.pk, "user:nobody", by=conductor())) == ("invalid_assignee", "assignee")
     assert refusal(lambda: lanes.reassign(made.pk, "user:ann", by=user("ann")))[0] == "role_required"
+
+
+def test_a_user_of_a_new_name_keeps_its_lanes_and_is_given_them_by_that_name() -> None:
+    """D7: who it is stays; what it was called when it was given the lane is told until somebody says it anew."""
+    made = create(name="a", assignee=user("ann", "assignee").name)
+    get_user_model().objects.filter(username="ann").update(username="anna")
+    try:
+        given = lanes.reassign(made.pk, "user:anna", by=conductor())
+        assert (given.assignee, given.assignee_user) == ("user:anna", made.assignee_user)
+        assert lanes.review(made.pk, "submit", by=user("anna")).review == "submitted"
+        assert refusal(lambda: lanes.reassign(made.pk, "user:anna", by=conductor()))[0] == "lane_move_refused"
+    finally:
+        get_user_model().objects.filter(username="anna").delete()
+
+
+def test_a_circle_of_very_many_lanes_is_found_and_told_in_a_sentence() -> None:
+    """D8: as deep as it goes, without recursion; a refusal of a thousand lanes names a few."""
+    first, last = create(name="first"), create(name="last")
+    home = first.quorum
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE lanes_lane DISABLE TRIGGER USER")
+        cursor.execute("""INSERT INTO lanes_lane (id, quorum_id, workspace_id, name, title, branch, task, assignee,
+                assignee_user, execution, review, merge, version, by, created_at, moved_at)
+            SELECT md5(n::text)::uuid, %s, %s, 'n' || n, '', 'n' || n, 't', 'user:x', 'x', 'open', 'none', 'none', 1,
+                'x', now(), now() FROM generate_series(1, 1000) n""", [home.pk, home.workspace_id])
+        cursor.execute("ALTER TABLE lanes_lane ENABLE TRIGGER USER")
+        cursor.execute("""INSERT INTO lanes_dependency (lane_id, on_id)
+            SELECT md5(n::text)::uuid, md5((n - 1)::text)::uuid FROM generate_series(2, 1000) n""")
+    lanes.depend(last.pk, ["n1000"], by=conductor())
+    lanes.depend(first.pk, ["last"], by=conductor())
+    with pytest.raises(JobsError, match=r"n1 > first > last > n1000 > .* > 993 more > n1\.$") as told:
+        lanes.depend(Lane.objects.get(name="n1").pk, ["first"], by=conductor())
+    assert len(told.value.message) < 200
 
 
 # --- quorums ---------------------------------------------------------------------------------------------------------

@@ -194,7 +194,9 @@ def test_a_page_of_lanes_is_one_bounded_statement_whatever_their_jobs_are() -> N
     assert (told[made[1].pk].capped, told[made[1].pk].gone) == (False, looking.MOST_JOBS)
     assert told[made[2].pk] == Work()
     plan = "\n".join(line for line, in db.rows(f"EXPLAIN (ANALYZE) {found[0][0]}", *found[0][1]))
+    # By the lane's own jobs, and not back through all of them for those of one that has few.
     assert "Seq Scan on lanes_job" not in plan, plan
+    assert "lanes_job_pkey" not in plan, plan
     assert lane_jobs.standing([]) == {}
 
 

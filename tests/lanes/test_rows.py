@@ -82,7 +82,7 @@ def test_lanes_depend_on_lanes_of_their_own_quorum_and_not_on_themselves() -> No
 
 
 def test_receipts_are_written_once() -> None:
-    """E14.20: neither changed nor deleted, and no number twice."""
+    """E14.20, D9: neither changed nor deleted, no number twice, and of each version one: jobs change none."""
     making.lane()
     for sql in ("UPDATE lanes_receipt SET reason = 'x'", "DELETE FROM lanes_receipt"):
         assert "written once" in refused(sql)
@@ -90,6 +90,10 @@ def test_receipts_are_written_once() -> None:
         SELECT lane_id, number, kind, by, reason, version, at FROM lanes_receipt""")
     assert "kind_known" in refused("""INSERT INTO lanes_receipt (lane_id, number, kind, by, reason, version, at)
         SELECT lane_id, 7, 'merged', by, reason, version, at FROM lanes_receipt""")
+    again = """INSERT INTO lanes_receipt (lane_id, number, kind, by, reason, version, at)
+        SELECT lane_id, 7, %s, by, reason, version, at FROM lanes_receipt"""
+    assert "lane_receipt_of_version_once" in refused(again, "state")
+    db.rows(f"{again} RETURNING 1", "job")
 
 
 def test_a_job_is_one_lanes() -> None:
@@ -98,6 +102,7 @@ def test_a_job_is_one_lanes() -> None:
     insert = "INSERT INTO lanes_job (job_id, lane_id, by, created_at) VALUES (%s, %s, 'x', jobs_now())"
     db.rows(f"{insert} RETURNING 1", one.pk, one.pk)
     assert "lanes_job_pkey" in refused(insert, one.pk, other.pk)
+    assert "stays in its lane" in refused("UPDATE lanes_job SET lane_id = %s", other.pk)
 
 
 def test_the_guard_of_a_change_is_in_its_where() -> None:
