@@ -184,7 +184,12 @@ class _Running:
         self._served = 0
         # Not in the context of the first request, whose id it would carry for ever.
         self._task = loop.create_task(self._run(), context=contextvars.Context())
-        self._task.add_done_callback(lambda _: _loops.pop(loop, None))
+        self._task.add_done_callback(lambda _: self._leave(loop))
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whoever comes from now on starts another one."""
+        if _loops.get(loop) is self:
+            del _loops[loop]
 
     async def _run(self) -> None:
         try:
@@ -196,6 +201,8 @@ class _Running:
                 while self._served:
                     self._idle.clear()
                     await self._idle.wait()
+                # Before it ends, which takes a few turns of the loop.
+                self._leave(asyncio.get_running_loop())
         except Exception as error:
             if self._started.done():
                 raise
