@@ -37,7 +37,7 @@ def bad(tool: str, world: World, held: str) -> list[tuple[str, dict[str, Any]]]:
         "job_create": {"type": "outside"}, "job_claim": {}, "lane_create": world.body("other"),
         "lane_set_state": {"lane": world.lane, "state": "in_progress"},
         "lane_review": {"lane": world.lane, "review": "submit"},
-        "lane_merge": {"lane": world.lane, "outcome": "merged"}, **dict.fromkeys(HELD, {"assignment_id": held})}
+        "lane_merge": {"lane": world.lane, "outcome": "merged"}, **{name: {"assignment_id": held} for name in HELD}}
     base, schema = good[tool], Draft202012Validator(TOOLS[tool].schema)
     fields = [name for name in (*TOOLS[tool].fields, "unheard_of")
               if name not in ("lane", "assignment_id", "version", "outcome")]
@@ -49,7 +49,7 @@ def bad(tool: str, world: World, held: str) -> list[tuple[str, dict[str, Any]]]:
 
 def of_tool(tool: str, caller: Caller, arguments: dict[str, Any]) -> dict[str, Any]:
     """What the tool refuses it by."""
-    with pytest.raises(Exception) as refused:  # noqa: PT011
+    with pytest.raises(Exception) as refused:
         perform(TOOLS[tool], Call(lambda: caller.key), arguments)
     return {name: value for name, value in told(refused.value)[1].items() if name not in OURS}
 
