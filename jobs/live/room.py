@@ -12,6 +12,7 @@ import logging
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -260,6 +261,11 @@ def room() -> Room:
 
 
 def close_all() -> None:
-    """This process ends: nobody waits here any more. In the thread of the loop."""
+    """This process ends: nobody waits here any more, also of those whose request is not that far yet.
+
+    In the thread of the loop.
+    """
+    with suppress(RuntimeError):
+        room()
     for one in list(_rooms.values()):
         one.close()

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -297,6 +298,12 @@ def trouble(row: Timer) -> Trouble | None:
 
 
 def options_said(row: Timer) -> str:
-    """What an enqueue takes beside, for people: secrets by their names left out; empty where it says nothing."""
+    """What an enqueue takes beside, for people: secrets by their names left out; empty where it says nothing.
+
+    Of the address that is told of its jobs only where it is: what follows may be a secret, and pages of jobs show none.
+    """
     said: Any = whole(json.loads(row.options or "{}"))
+    if said.get("callback_url"):
+        where = urlsplit(said["callback_url"])
+        said["callback_url"] = f"{where.scheme}://{where.netloc}/..."
     return json.dumps(said, ensure_ascii=False) if said else ""

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import io
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,11 +23,11 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.http import HttpResponse, HttpResponseBase
 from rest_framework.exceptions import MethodNotAllowed
 
-from jobs.api.errors import answered
+from jobs import codecs
+from jobs.api.errors import UnsupportedMedia, answered
 from jobs.api.holding import attended, body_of
 from jobs.api.parsing import StrictJSONParser, limit
 from jobs.api.security import TENANT_HEADER, WORKSPACE_HEADER
-from jobs.codecs import too_large
 from jobs.conf import api_middleware
 from jobs.errors import Invalid, Refused
 from jobs.live.room import room
@@ -64,21 +65,26 @@ async def _serve(scope: Any, receive: Any, send: Any) -> None:
 
 async def _respond(request: Any, left: asyncio.Event) -> HttpResponseBase:
     request.jobs_left = left
-    # As Django's own handler: middleware that knows no coroutines gets a thread of this request's.
-    async with ThreadSensitiveContext():
-        return await _chain()(request)  # type: ignore[no-any-return]
+    answer, waits = _chain()
+    # As Django's own handler: middleware that knows no coroutines keeps a thread of this request's as long as that
+    # waits. Where all of them know coroutines nobody who waits has one.
+    async with nullcontext() if waits else ThreadSensitiveContext():
+        return await answer(request)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1)
-def _chain() -> Any:
-    """The answer behind the API's middleware, each of them guarded as Django guards its own."""
+def _chain() -> tuple[Any, bool]:
+    """The answer behind the API's middleware, each of them guarded as Django guards its own.
+
+    And whether all of that knows coroutines.
+    """
     adapted = BaseHandler().adapt_method_mode
     answer: Any = convert_exception_to_response(_answer)
-    for middleware in reversed(api_middleware()):
-        waits = getattr(middleware, "async_capable", False)
+    known = [bool(getattr(middleware, "async_capable", False)) for middleware in api_middleware()]
+    for middleware, waits in zip(reversed(api_middleware()), reversed(known), strict=True):
         answer = adapted(waits, answer, method_is_async=True)
         answer = adapted(True, convert_exception_to_response(middleware(answer)), method_is_async=waits)
-    return answer
+    return answer, all(known)
 
 
 async def _answer(request: Any) -> HttpResponseBase:
@@ -89,8 +95,8 @@ async def _answer(request: Any) -> HttpResponseBase:
         response: HttpResponseBase
         key = await asked(_admitted, request)
         if len(request.jobs_body) > limit():
-            raise too_large(limit())
-        StrictJSONParser.check_type(request.META.get("CONTENT_TYPE", ""))
+            raise codecs.too_large(limit())
+        _check_form(request)
         response = await _spoken(request, Call(lambda: key, request.jobs_left))
     except Exception as error:
         response = answered(error)
@@ -127,6 +133,19 @@ def _check_place(request: Any, key: Key) -> None:
     if TENANT_HEADER in request.META:
         raise Invalid("A tenant is named in the arguments of a tool, or the key is of one.", field="X-Tenant-Subject",
                       code="invalid_tenant_subject")
+
+
+def _check_form(request: Any) -> None:
+    """Raises UnsupportedMedia, and Invalid for bodies that two readers may take for two things."""
+    StrictJSONParser.check_type(request.META.get("CONTENT_TYPE", ""))
+    if request.META.get("HTTP_CONTENT_ENCODING", "identity").lower() != "identity":
+        raise UnsupportedMedia("Bodies are read as they are, without an encoding.", field="Content-Encoding")
+    try:
+        codecs.parse(request.jobs_body, max_bytes=limit())
+    except Invalid as error:
+        # The rest the protocol refuses by its own words.
+        if error.reason_code == "duplicate_key":
+            raise
 
 
 def _check_origin(request: Any) -> None:
@@ -184,7 +203,12 @@ class _Running:
         self._served = 0
         # Not in the context of the first request, whose id it would carry for ever.
         self._task = loop.create_task(self._run(), context=contextvars.Context())
-        self._task.add_done_callback(lambda _: _loops.pop(loop, None))
+        self._task.add_done_callback(lambda _: self._leave(loop))
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Whoever comes from now on starts another one."""
+        if _loops.get(loop) is self:
+            del _loops[loop]
 
     async def _run(self) -> None:
         try:
@@ -196,6 +220,8 @@ class _Running:
                 while self._served:
                     self._idle.clear()
                     await self._idle.wait()
+                # Before it ends, which takes a few turns of the loop.
+                self._leave(asyncio.get_running_loop())
         except Exception as error:
             if self._started.done():
                 raise

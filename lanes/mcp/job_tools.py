@@ -72,9 +72,10 @@ def job_claim(who: Principal, body: Body) -> Any:
     the job is claimed again. `wait_seconds` waits for the first job. Give a `request_id` of your own and say the claim
     again with it where its answer was lost.
     """
+    seconds = fields.wait_seconds(body)
     wish = runtime.wished(who.key, body)
     found, more = claiming.take(wish)
-    seconds = 0 if found else claiming.longest_s(who.key, fields.wait_seconds(body))
+    seconds = 0 if found else claiming.longest_s(who.key, seconds)
     if seconds:
         return runtime.Waits(wish, seconds)
     [told] = runtime.told_of(who.key, [found])

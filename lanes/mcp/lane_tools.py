@@ -24,7 +24,7 @@ from lanes.services.lanes import LaneDraft
 _LANE: Final = {"lane": text("The id of the lane")}
 _MOVE: Final = {
     "version": or_null(whole(1, means="The lane's version that you have read: refused where it has changed since")),
-    "reason": text("Why; it stands in the lane's history", most=words.REASON_LIMIT)}
+    "reason": or_null(text("Why; it stands in the lane's history", most=words.REASON_LIMIT))}
 _PAGE: Final = {"limit": whole(1, selectors.MOST, "Most entries of the answer", default=selectors.LIMIT),
                 "cursor": or_null(text("As `next_cursor` said"))}
 
@@ -52,7 +52,7 @@ def quorum_list(who: Principal, body: Body) -> Any:
     "branch": text("Its one branch, as git names it", most=words.BRANCH_LIMIT),
     "assignee": text("Whose it is: user:NAME or key:PREFIX, with the role of assignee or conductor"),
     "task": text("Its one task thread: an address or a name", most=words.TASK_LIMIT),
-    "title": text("For people", most=words.TITLE_LIMIT),
+    "title": or_null(text("For people", most=words.TITLE_LIMIT)),
     "depends_on": listed(text(), "Lanes of the same quorum that come first, by id or name",
                          most=words.MOST_DEPENDENCIES),
     "reconcile": or_null(thing({"type": text(), "input": anything()}, "The job that puts it right when it stands still",

@@ -188,8 +188,14 @@ def test_a_heartbeat_that_waits_hears_of_a_command_and_of_a_void_claim(port, cal
 
 def test_a_server_that_ends_lets_those_who_wait_go_at_once(caller):
     """C31: with an honest answer, and before its grace is over; what comes later is for another server."""
+    async def asking() -> list[Asked]:
+        waiting = await claims(port, [caller.secret] * 12)
+        # All of them have been read once a later one is answered; how far they are does not matter.
+        await _one(port, caller.secret, "/runtime/claim", {})
+        return waiting
+
     with server() as (port, process):
-        answers = while_waiting(lambda: claims(port, [caller.secret] * 12), lambda: process.send_signal(signal.SIGTERM))
+        answers = while_waiting(asking, lambda: process.send_signal(signal.SIGTERM))
         assert {(one.status, one.body["again"], len(one.body["assignments"]), one.headers["connection"])
                 for one in answers} == {(200, True, 0, "close")}
         assert process.wait(30) == 0

@@ -164,3 +164,14 @@ def test_a_key_has_so_many_places_and_a_room_that_closes_lets_everybody_go(setti
         assert await enter(room, store, 6) is None
 
     run(work)
+
+
+def test_who_comes_first_when_the_process_ends_is_let_go_at_once(settings):
+    """C31: its request was on its way when the room closed, which nobody had entered before."""
+    async def late() -> None:
+        rooms.close_all()
+        assert await asyncio.wait_for(rooms.room().wait("a", "x", Store().look, holder="key", seconds=20,
+                                                        left=asyncio.Event()), 5) is None
+        rooms.room().stop()
+
+    asyncio.run(late())

@@ -16,7 +16,9 @@ from urllib.parse import urlencode
 import pytest
 from django.contrib.auth import get_user_model
 
-from jobs.models import Delivery, Job, Key
+from jobs.models import Delivery, Job, Key, Timer
+from jobs.services import grants
+from lanes.models import Lane
 from tests.database import rows
 from tests.edges.test_api_served import site as site
 from tests.owned import SECRET, STORE
@@ -80,6 +82,18 @@ def command(*arguments: str, env: dict[str, str]) -> tuple[str, str]:
     return done.stdout.strip(), done.stderr
 
 
+def tool(port: int, key: str, name: str, arguments: dict[str, Any]) -> int:
+    """How a call of a tool over HTTP is answered."""
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("POST", "/mcp", json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": name, "arguments": arguments}}), {"Content-Type": "application/json", "Accept": "application/json",
+                                                  "Authorization": f"Bearer {key}", "X-Forwarded-Proto": "https"})
+    answer = line.getresponse()
+    answer.read()
+    line.close()
+    return answer.status
+
+
 def forms(secret: str) -> list[str]:
     """A secret in each way in which a column or a line could hold it."""
     raw = secret.encode()
@@ -103,7 +117,7 @@ def test_no_secret_is_in_a_row_or_in_a_line_after_a_run_through_every_door(told,
     said, sink = told
     env = environment(**said)
     keys, spoken = {}, []
-    rights = ("enqueue", "read", "control", "callbacks", "owners")
+    rights = ("enqueue", "read", "control", "callbacks", "owners", "timers", "lanes")
     for kind, flags in {"workspace": [f"--permission={name}" for name in rights],
                         "tenant": ["--tenant", "acme"], "runner": ["--kind", "runner"],
                         "planner": ["--kind", "planner"]}.items():
@@ -145,6 +159,22 @@ def test_no_secret_is_in_a_row_or_in_a_line_after_a_run_through_every_door(told,
             ("owned-thread", {"how": "artifact"}, {}), ("echo", {}, {"callback_url":
                 f"http://127.0.0.1:{sink.port}/own?token={IN_A_URL}"}))]
         assert send("POST", "/jobs", {"type": "owned-shared"}, Idempotency_Key="k")[0] == 202
+        told_of = {"callback_url": f"http://127.0.0.1:{sink.port}/own?token={IN_A_URL}"}
+        assert send("PUT", "/timers/nightly", {"type": "echo", "every_s": 86_400, "options": told_of})[0] == 201
+        jobs.append(send("POST", "/timers/nightly/run", {"reason": "by hand"})[1]["job"])
+        page = browser.ask("GET", f"/timers/{Timer.objects.get(name='nightly').pk}/")
+        assert (page[0], f"http://127.0.0.1:{sink.port}/..." in page[1], IN_A_URL in page[1]) == (200, True, False)
+        prefix = keys["workspace"].partition(".")[0]
+        conductor = Key.objects.get(prefix=prefix)
+        grants.give(conductor.workspace, "conductor", by="test", key=conductor)
+        status, quorum = send("POST", "/quorums", {"name": "search"})
+        assert status == 201
+        lane = {"quorum": quorum["id"], "name": "parser", "branch": "parser", "task": "7", "assignee": f"key:{prefix}"}
+        for key in ("workspace", "runner"):
+            for said_key, status in ((keys[key], 200), (f"{keys[key]}x", 401)):
+                assert tool(served.port, said_key, "lane_create", lane) == status
+        assert Lane.objects.count() == 1
+        spoken.append(command("mcp", env={**env, "JOBSITE_KEY": keys["workspace"]})[1])
         status, claimed = send("POST", "/runtime/claim", {"slots": 1}, key="runner")
         assert claimed["assignments"][0]["credential"] == SECRET
         held = claimed["assignments"][0]["assignment_id"]
@@ -186,5 +216,5 @@ def test_no_secret_is_in_a_row_or_in_a_line_after_a_run_through_every_door(told,
     # An address is kept where it is needed and nowhere else; a login is Django's row, and ends there.
     for name in (IN_A_URL, session):
         assert name not in logs
-    assert [name for name, text in tables.items() if IN_A_URL in text] == ["jobs_job"]
+    assert [name for name, text in tables.items() if IN_A_URL in text] == ["jobs_job", "jobs_timer"]
     assert [name for name, text in tables.items() if session in text] == ["django_session"]

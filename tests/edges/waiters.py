@@ -24,13 +24,19 @@ class Asked:
     at: float = 0.0
 
     async def answer(self) -> Asked:
-        """Read it to its end."""
+        """Read it to its end, or to that of the server."""
+        try:
+            return await self._read()
+        finally:
+            # One that is left open warns when it is collected, from wherever that happens to be.
+            self.writer.close()
+
+    async def _read(self) -> Asked:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         self.at = time.monotonic()
         self.status = int(head[0].split()[1])
         self.headers = {n.lower(): v.strip() for n, _, v in (line.partition(":") for line in head[1:] if line)}
         self.body = json.loads(await self.reader.readexactly(int(self.headers["content-length"])))
-        self.writer.close()
         return self
 
     def vanish(self) -> None:

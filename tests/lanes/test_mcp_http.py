@@ -20,6 +20,7 @@ from django.db import connection
 
 from jobs.models import Attempt, Job
 from jobs.services import keys
+from tests import database as db
 from tests.driver import Driver, check
 from tests.edges.caller import Caller
 from tests.edges.test_api_served import _await, _free_port
@@ -147,6 +148,8 @@ def test_a_request_is_refused_before_the_protocol_is_spoken(api: Caller, served:
         (body, 404, "workspace_not_found", {**mine, "X_Workspace": "elsewhere"}),
         (body, 400, "invalid_tenant_subject", {**mine, "X_Tenant_Subject": "acme"}),
         (body, 415, "unsupported_media_type", {**mine, "Content_Type": "text/plain"}),
+        (body, 415, "unsupported_media_type", {**mine, "Content_Encoding": "gzip"}),
+        (json.dumps(body).encode().replace(b'"name":', b'"name": "job_create", "name":'), 400, "duplicate_key", mine),
     ):
         got, told, raw = served.ask(what, X_Request_ID="mine", **headers)
         problem = json.loads(raw)
@@ -216,15 +219,39 @@ def test_hostile_bodies_get_the_protocols_own_refusal_and_no_traceback(api: Call
     assert "Traceback" not in served.log.read_text()
 
 
+def begun(port: int, headers: dict[str, str]) -> socket.socket:
+    """A claim that waits, on a socket of its own."""
+    body = json.dumps(call("job_claim", wait_seconds=20)).encode()
+    said = {"Host": f"127.0.0.1:{port}", "Content-Type": "application/json", "Accept": "application/json",
+            "Content-Length": str(len(body)), **{name.replace("_", "-"): value for name, value in headers.items()}}
+    head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    line = socket.create_connection(("127.0.0.1", port), timeout=60)
+    line.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+    return line
+
+
+def test_those_who_wait_hold_no_thread_and_no_connection(api: Caller, served: Served, driver: Driver) -> None:
+    """C31, 6.2: however many; what all of them share stays the same."""
+    waiting = [begun(served.port, bearer(api)) for _ in range(60)]
+    try:
+        # The last one has been heard, and each of them has looked for itself.
+        assert served.ask(call("job_claim"), **bearer(api))[0] == 200
+        full = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle'"
+        until(lambda: db.rows(full)[0][0] == 1)
+        threads = re.search(r"Threads:\s+(\d+)", Path(f"/proc/{served.process.pid}/status").read_text())
+        assert threads is not None
+        assert int(threads[1]) < 40
+        driver.enqueue("outside")
+        until(lambda: Attempt.objects.count() == 1)
+    finally:
+        for line in waiting:
+            line.close()
+
+
 def test_a_client_that_hangs_up_while_it_waits_takes_no_job_along(api: Caller, served: Served, driver: Driver) -> None:
     """D3, E8, case-H05: in both eras; what is claimed for it is given back."""
     for headers in (bearer(api), {"Authorization": f"Bearer {api.secret}", "MCP_Protocol_Version": "2025-06-18"}):
-        body = json.dumps(call("job_claim", wait_seconds=20)).encode()
-        gone = socket.create_connection(("127.0.0.1", served.port))
-        said = {"Host": f"127.0.0.1:{served.port}", "Content-Type": "application/json", "Accept": "application/json",
-                "Content-Length": str(len(body)), **{name.replace("_", "-"): value for name, value in headers.items()}}
-        head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
-        gone.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
+        gone = begun(served.port, headers)
         # It has been heard once another one is answered.
         assert served.ask(call("job_claim"), **bearer(api))[0] == 200
         gone.close()

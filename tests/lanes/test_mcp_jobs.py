@@ -215,6 +215,10 @@ def test_refusals_of_a_held_job(talk: Talk, settings: Any) -> None:
     name = one["assignment_id"]
     assert talk.good("job_claim", request_id="mine")["assignments"] == [one]
     talk.refused("job_claim", "request_id_reused", "request_id", request_id="mine", slots=2)
+    # Refused before anything is claimed, though there is something.
+    talk.good("job_create", type="outside")
+    talk.refused("job_claim", "invalid_wait_seconds", "wait_seconds", wait_seconds="20")
+    assert talk.good("job_get", id=talk.good("job_claim")["assignments"][0]["job"]["id"])["claims"] == 1
     talk.refused("job_extend", "invalid_checkpoint", "checkpoint.seq", assignment_id=name, checkpoint={"seq": "x"})
     talk.refused("job_extend", "undeclared_stage", "progress.stage", assignment_id=name,
                  progress={"stage": "x", "event": "started"})

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from jobs import clock
 from jobs.models import Attempt, Job, Key
 from jobs.services import keys, tenancy
 from lanes.mcp import http, stdio
@@ -224,6 +226,31 @@ def test_told_to_stop_it_ends_at_once_and_takes_nothing_along(driver: Driver, tm
         told = [json.loads(line) for line in own.process.stdout.readlines()]
     assert [one["error"]["code"] for one in told] == [-32000]
     assert driver.state(job) == "queued"
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
+
+
+def test_a_client_that_only_talks_waits_and_keeps_nothing_alive(driver: Driver, tmp_path: Path) -> None:
+    """6.2: what it does not read is bounded; what it has sent is answered once it reads, and its end is ours."""
+    agent()
+    line = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"cursor": "x" * 4_000}}).encode()
+    line += b"\n"
+    # Two pipes, what is read of them at once, the lines that are taken, and those whose answers wait.
+    most = 4 * 65_536 + 32 * len(line)
+    with pipes(tmp_path) as own:
+        talking = own.process.stdin.fileno()
+        os.set_blocking(talking, False)
+        sent, quiet = 0, clock.Every(3.0, 3.0)
+        while sent < most and not quiet.due():
+            try:
+                sent += os.write(talking, line[sent % len(line):])
+                quiet = clock.Every(3.0, 3.0)
+            except BlockingIOError:
+                select.select((), (talking,), (), 1.0)
+        assert sent < most
+        for _ in range(sent // len(line)):
+            assert own.read()["id"] == 7
+        own.process.stdin.close()
+        assert own.process.wait(20) == 0
     assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
