@@ -78,7 +78,7 @@ def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: 
         # Of what is no text not its words: they may be endless.
         "type": draft.type if isinstance(draft.type, str) else type(draft.type).__name__,
         "version": draft.version, "input": codecs.canonical(draft.input),
-        "options": codecs.canonical(_plain(draft), max_bytes=OPTIONS_BYTES),
+        "options": _options(draft),
         "moment_field": _moment_field(draft.moment_field, draft.input),
         "cron": " ".join(schedule.expression.split()) if isinstance(schedule, schedules.Cron) else None,
         "every_s": draft.every_s, "anchor_at": anchor, "zone": draft.zone, "catch_up": draft.catch_up,
@@ -127,7 +127,7 @@ def request(timer: Timer, slug: str, subject: str | None, moment: datetime, key:
     return Request(timer.type, input_, options)
 
 
-def _plain(draft: Draft) -> dict[str, Any]:
+def _options(draft: Draft) -> str:
     """The options as JSON, as enqueue's own fingerprint spells them."""
     if not isinstance(draft.options, Mapping):
         raise Invalid("must be an object", field="options", code="invalid_options")
@@ -143,7 +143,14 @@ def _plain(draft: Draft) -> dict[str, Any]:
         raise Invalid("A timer has no absolute deadline.", field="options.retry.deadline_at",
                       code="invalid_retry_policy")
     plain = as_sent(Request(draft.type, {}, Options(**said)))
-    return {name: value for name, value in plain.items() if name in OPTIONS}
+    said = {name: value for name, value in plain.items() if name in OPTIONS}
+    try:
+        return codecs.canonical(said, max_bytes=OPTIONS_BYTES)
+    except Invalid as error:
+        # Of the body what is too large is else taken for the input.
+        error.field = f"options{(error.field or '').replace('/', '.')}"
+        error.faults = [{**fault, "field": error.field} for fault in error.faults]
+        raise
 
 
 def _policy(said: dict[str, Any]) -> RetryPolicy:

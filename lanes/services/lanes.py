@@ -99,7 +99,12 @@ def _reconcile(said: Any) -> tuple[str | None, str | None]:
         return None, None
     if not isinstance(said, Mapping) or not isinstance(said.get("type"), str) or said.keys() - {"type", "input"}:
         raise Invalid('must be null, or {"type": ..., "input": {...}}', field="reconcile", code="invalid_reconcile")
-    definition = registry().current(said["type"])
+    try:
+        definition = registry().current(said["type"])
+    except Invalid as error:
+        # A lane has no type of its own.
+        error.field, error.faults = "reconcile.type", [{**fault, "field": "reconcile.type"} for fault in error.faults]
+        raise
     return said["type"], definition.input.normal(said.get("input", {}))
 
 

@@ -94,6 +94,16 @@ def test_post_makes_one_and_never_a_second_of_its_name(api) -> None:
     ({"options": {"queue": "chatt"}}, 400, "unknown_queue", "queue"),
     ({"options": {"job_id": "x"}}, 400, "unknown_field", "options.job_id"),
     ({"options": []}, 400, "invalid_options", "options"),
+    ({"options": {"session_key": "x" * 16_400}}, 413, "too_large", "options"),
+    ({"options": {"worker_group": "system"}}, 400, "unknown_field", "options.worker_group"),
+    ({"options": {"origin": "human"}}, 400, "unknown_field", "options.origin"),
+    ({"options": {"tenant_subject": "other"}}, 400, "unknown_field", "options.tenant_subject"),
+    ({"options": {"priority": 101}}, 400, "invalid_priority", "priority"),
+    ({"options": {"priority": True}}, 400, "invalid_priority", "priority"),
+    ({"options": {"callback_url": "https://169.254.169.254/"}}, 400, "invalid_callback_url", "callback_url"),
+    ({"options": {"max_cost_usd": -1}}, 400, "invalid_max_cost_usd", "max_cost_usd"),
+    ({"options": {"singleton": "one"}}, 400, "unknown_singleton_mode", "singleton"),
+    ({"options": {"deadline_s": -1}}, 400, "invalid_deadline", "deadline_s"),
     ({"type": "outsid"}, 422, "unknown_job_type", "type"), ({"version": 9}, 422, "unregistered_version", None),
     ({"type": "disabled"}, 403, "definition_disabled", "type"),
     ({"type": "echo", "input": {"valu": "b"}}, 400, "invalid_input", "/input/valu"),
@@ -225,6 +235,9 @@ def test_the_next_moments_of_a_timer_and_of_a_schedule_that_is_not_kept(api) -> 
     every = api.post("/timers/preview", {"every_s": 90, "anchor_at": "2030-01-01T00:00:00Z"}).json()
     assert (every["schedule"], every["upcoming"][0]["at"]) == ("Every 90 seconds", "2030-01-01T00:00:00Z")
     problem(api.post("/timers/preview", {}), 400, "invalid_schedule", "cron")
+    for beyond in ("9999-12-31T23:59:59Z", "2200-01-01T00:00:00Z", "1969-12-31T23:59:59Z"):
+        problem(api.post("/timers/preview", {"every_s": 366 * 86_400, "anchor_at": beyond}), 400, "invalid_anchor_at",
+                "anchor_at")
     problem(api.post("/timers/preview", {"cron": "0 0 31 2 *"}), 400, "timer_never_fires", "cron")
     assert everything() == rows
 
@@ -274,6 +287,8 @@ def test_an_operator_puts_shows_pauses_runs_and_removes_a_timer(driver) -> None:
     (("put", "x", "--type", "echo", "--every", "60", "--workspace", "else"), "no workspace 'else'"),
     (("upcoming",), "either cron or every_s"), (("list", "--tenant", "nobody"), "no such tenant"),
     (("put", "x", "--type", "echo", "--catch-up", "al"), "invalid choice"),
+    (("upcoming", "x", "--cron", "0 3 * * *"), "Say a timer, or a schedule"),
+    (("list", "--all", "--tenant", "x"), "say no --workspace and no --tenant"),
 ])
 def test_what_cannot_be_is_one_line_and_nothing_is_written(driver, arguments, words) -> None:
     """E14: the line names what would be right."""
