@@ -224,7 +224,7 @@ def _put(request: Request, name: str, body: dict[str, Any], *, create: bool = Fa
     who.check_enqueues()
     with parsing.beneath("input"):
         return timers.put_for(who.place, who.subject(named_tenant(request)), name, _draft(body), by=who.by,
-                              revision=revision, create=create)
+                              revision=revision, create=create, origin=who.origin)
 
 
 def _draft(body: dict[str, Any]) -> Draft:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from jobs import clock, codecs, schedules
-from jobs.conf import conf
+from jobs.conf import conf, registry
 from jobs.errors import Invalid, Refused
 from jobs.models import Tenant, Timer, Workspace
 from jobs.models.timer import CATCH_UPS, OVERLAPS
@@ -160,6 +160,17 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
         raise Invalid(f"is no field of a retry policy; known are {', '.join(site)}",
                       field=f"options.retry.{min(map(str, unknown))[:64]}", code="unknown_field")
     return RetryPolicy(**{**site, **said})
+
+
+def check_origin(draft: Draft, origin: str) -> None:
+    """Raises Refused origin_forbidden for what may not be enqueued by this origin: a timer is no way around (B13)."""
+    if not isinstance(draft.type, str):
+        return
+    known = registry()
+    found = known.current(draft.type) if type(draft.version) is not int else known.find(draft.type, draft.version)
+    if found is not None and origin not in found.origins:
+        raise Refused(f"{found.name} may not be enqueued by a {origin}, nor by its timers.", code="origin_forbidden",
+                      field="type")
 
 
 def check_name(name: Any) -> None:

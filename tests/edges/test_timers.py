@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from jobs import clock
 from jobs.models import Job, Timer
-from jobs.services import grants, keys, tenancy
+from jobs.services import grants, keys, tenancy, timers
 from jobs.services.firing import Timers
 from tests import database as db
 from tests.edges.caller import Caller, everything, problem
@@ -132,6 +132,18 @@ def test_the_houses_own_jobs_have_no_timers(api, settings) -> None:
                           ("job-ended", {"job_id": own, "chain": 1, "state": "completed"})):
         problem(put(api, body={"type": type_, "every_s": 60, "input": input_}), 403, "origin_forbidden", "type")
     assert not Timer.objects.exists()
+
+
+def test_a_timer_enqueues_nothing_that_its_caller_may_not_enqueue(api) -> None:
+    """B13, E2: what is the scheduler's alone is declared in the settings or put by an operator, and may be run then."""
+    for version in (None, 1):
+        asked = {"type": "scheduled-only", "version": version, "every_s": 60}
+        problem(put(api, "mine", asked), 403, "origin_forbidden", "type")
+    timers.put(tenancy.tenant(tenancy.workspace(), None), "theirs", timers.Draft("scheduled-only", every_s=60),
+               by="test")
+    problem(put(api, "theirs", {"type": "scheduled-only", "every_s": 1}), 403, "origin_forbidden", "type")
+    assert Timer.objects.get().every_s == 60
+    assert api.post("/timers/theirs/run").json()["outcome"] == "enqueued"
 
 
 def test_where_only_conductors_enqueue_nobody_else_makes_jobs_by_a_timer(api) -> None:

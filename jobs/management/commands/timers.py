@@ -135,7 +135,7 @@ class Command(BaseCommand):
         for one in found:
             self.stdout.write(f"{clock.jsonable(one.at)}  {one.there:%a %Y-%m-%d %H:%M:%S %Z}")
         if not found and said["count"]:
-            self.stderr.write("It has no next moment: it is paused until somebody resumes it, or its schedule has none.")
+            self.stderr.write("There is no next moment: it is paused without an end, or its schedule has none.")
 
     @staticmethod
     def _tenant(said: dict[str, Any]) -> Tenant:
