@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from io import StringIO
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs import clock
 from jobs.models import Job, Timer
@@ -251,6 +254,47 @@ def test_the_next_moments_of_a_timer_and_of_a_schedule_that_is_not_kept(api) -> 
         problem(api.post("/timers/preview", {"every_s": 366 * 86_400, "anchor_at": beyond}), 400, "invalid_anchor_at",
                 "anchor_at")
     problem(api.post("/timers/preview", {"cron": "0 0 31 2 *"}), 400, "timer_never_fires", "cron")
+    assert everything() == rows
+
+
+def test_a_list_of_timers_is_paged_by_a_cursor_that_is_good_for_nobody_else(api) -> None:
+    """D13, C25, E2: not for another tenant's list, another state's, nor the firings'."""
+    mine, theirs = Caller(tenant="mine"), Caller(tenant="theirs")
+    for n in range(3):
+        put(mine, f"t{n}")
+        put(theirs, f"t{n}")
+    first = mine.get("/timers?limit=2").json()
+    assert [one["name"] for one in first["timers"]] == ["t2", "t1"]
+    said = quote(first["next_cursor"])
+    assert [one["name"] for one in mine.get(f"/timers?cursor={said}").json()["timers"]] == ["t0"]
+    whole = api.get(f"/timers?cursor={said}", X_Tenant_Subject="mine").json()
+    assert [one["name"] for one in whole["timers"]] == ["t0"]
+    for who, path in ((theirs, "/timers?"), (api, "/timers?"), (mine, "/timers?state=active&"),
+                      (mine, "/timers/t0/firings?")):
+        problem(who.get(f"{path}cursor={said}"), 400, "invalid_cursor", "cursor")
+    problem(mine.get(f"/timers?cursor={said[:-1]}"), 400, "invalid_cursor", "cursor")
+
+
+def test_foreign_and_unknown_timers_are_one_answer_by_the_same_statements(api) -> None:
+    """E2, I16: as far as a clock could tell; the headers that ask for a revision change nothing of it."""
+    mine, theirs = Caller(tenant="mine"), Caller(tenant="theirs")
+    put(theirs, "theirs")
+    rows = everything()
+    for method, verb, body, more in (
+            ("GET", "", None, {}), ("GET", "?include=input", None, {}), ("GET", "/upcoming", None, {}),
+            ("GET", "/firings", None, {}), ("DELETE", "", None, {}), ("DELETE", "", None, {"If_Match": '"r1"'}),
+            ("DELETE", "", None, {"If_Match": '"r2"'}), ("POST", "/pause", {"reason": "x"}, {}),
+            ("POST", "/resume", {}, {"If_Match": '"r1"'}), ("POST", "/run", {"idempotency_key": "k"}, {}),
+            ("PUT", "", DAILY, {"If_Match": '"r1"'})):
+        answers = {}
+        # The least of a few: that a key was used is noted now and then.
+        for name in ("theirs", "unknown") * 3:
+            with CaptureQueriesContext(connection) as asked:
+                answer = mine.send(method, f"/timers/{name}{verb}", body, **more)
+            problem(answer, 404, "timer_not_found")
+            told = (answer.content, sorted(answer.items()), len(asked))
+            answers[name] = min(answers.get(name, told), told)
+        assert answers["theirs"] == answers["unknown"], (method, verb)
     assert everything() == rows
 
 
