@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from jobs.api import fields, parsing, shapes
 from jobs.api.describing import anything, mapping, moment, number, or_null, ref, text, told, whole
+from jobs.api.jobs import REFUSED
 from jobs.api.security import caller, named_tenant, tenant_scope, without_subject
 from jobs.api.views import View, answer
 from jobs.clock import jsonable
@@ -20,7 +21,7 @@ from jobs.schedules import EXPRESSION_LIMIT, MAX_EVERY_S, MIN_EVERY_S, ZONE_LIMI
 from jobs.selectors import Scope
 from jobs.services import timers, timetable
 from jobs.services.keys import Permission
-from jobs.services.recurring import MOST_MADE_UP
+from jobs.services.recurring import MOST_MADE_UP, OPTIONS
 from jobs.services.timers import Draft
 from jobs.services.timetable import Line, Upcoming
 
@@ -54,11 +55,12 @@ _PAGE = {name: _LIST[name] for name in ("limit", "cursor")}
 _ONE = {"include": text("Its input too", among=("input",))}
 _NONE = {404: "timer_not_found"}
 _UNTIMELY = "invalid_schedule invalid_cron timer_never_fires invalid_every_s unknown_zone invalid_anchor_at"
-_REFUSED = {
-    400: f"invalid_timer_name {_UNTIMELY} invalid_moment_field unknown_catch_up invalid_catch_up_most unknown_overlap"
-         " invalid_options invalid_input unknown_queue invalid_retry_policy",
-    403: "tenant_archived definition_disabled origin_forbidden callbacks_disabled grant_required",
-    409: "timer_declared timer_exists too_many_timers tenant_deleting", 422: "unknown_job_type unregistered_version"}
+# What is wrong with a job is wrong with what enqueues it; fields of the job stand in `options`.
+_OF_JOBS = {**REFUSED, 400: " ".join([REFUSED[400], *(f"invalid_{name}" for name in OPTIONS)]), 404: "", 409: ""}
+_PUT = {
+    **_OF_JOBS, 400: f"invalid_timer_name {_UNTIMELY} invalid_moment_field unknown_catch_up invalid_catch_up_most"
+                     f" unknown_overlap invalid_options {_OF_JOBS[400]}",
+    409: "timer_declared timer_exists too_many_timers tenant_deleting"}
 _EXAMPLE = {"type": "noop", "cron": "0 3 * * *", "zone": "Europe/Berlin", "catch_up": "last"}
 
 
@@ -78,7 +80,7 @@ class Timers(View):
                                cursor=said.get("cursor"))
         return answer(shapes.page("timers", found, [shape(line) for line in found.items]))
 
-    @told({201: ref("Timer")}, body=_NEW, needed=("name", "type"), refuses=_REFUSED,
+    @told({201: ref("Timer")}, body=_NEW, needed=("name", "type"), refuses=_PUT,
           example={"name": "nightly", **_EXAMPLE})
     def post(self, request: Request) -> Response:
         """Make one; its name must be free. A new tenant is made with it."""
@@ -101,7 +103,7 @@ class TimerOfTenant(View):
         return _told(_found(request, name), with_input="include" in said)
 
     @told({200: ref("Timer"), 201: ref("Timer")}, body=_FIELDS, needed=("type",), headers=("If-Match", "If-None-Match"),
-          example=_EXAMPLE, refuses={**_REFUSED, 400: f"{_REFUSED[400]} invalid_if_none_match", **_NONE})
+          example=_EXAMPLE, refuses={**_PUT, 400: f"{_PUT[400]} invalid_if_none_match", **_NONE})
     def put(self, request: Request, name: str) -> Response:
         """Make it, or say anew all that it says; a pause stays. `If-None-Match: *` only makes it, If-Match does not."""
         body = without_subject(request, parsing.body(request, (*_FIELDS, "tenant_subject")))
@@ -153,9 +155,7 @@ class Run(View):
     permissions = {"POST": Permission.TIMERS}
 
     @told({202: ref("Firing")}, body=_RUN, bodiless=True, headers=("Idempotency-Key",), refuses={
-        **_NONE, 400: "invalid_idempotency_key invalid_input", 409: "timer_job_active tenant_deleting",
-        403: "tenant_archived definition_disabled origin_forbidden grant_required",
-        422: "unknown_job_type unregistered_version", 429: "queue_saturated"})
+        **_OF_JOBS, **_NONE, 400: f"invalid_idempotency_key {_OF_JOBS[400]}", 409: "timer_job_active tenant_deleting"})
     def post(self, request: Request, name: str) -> Response:
         """Make its job now, paused or not; its moments stay as they are. The same key again is the same firing."""
         body = without_subject(request, parsing.body(request, (*_RUN, "tenant_subject"), optional=True))
@@ -224,7 +224,7 @@ def _put(request: Request, name: str, body: dict[str, Any], *, create: bool = Fa
     who.check_enqueues()
     with parsing.beneath("input"):
         return timers.put_for(who.place, who.subject(named_tenant(request)), name, _draft(body), by=who.by,
-                              revision=revision, create=create)
+                              revision=revision, create=create, origin=who.origin)
 
 
 def _draft(body: dict[str, Any]) -> Draft:

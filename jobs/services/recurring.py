@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from jobs import clock, codecs, schedules
-from jobs.conf import conf
+from jobs.conf import conf, registry
 from jobs.errors import Invalid, Refused
 from jobs.models import Tenant, Timer, Workspace
 from jobs.models.timer import CATCH_UPS, OVERLAPS
@@ -78,7 +78,7 @@ def columns(draft: Draft, workspace: Workspace, tenant: Tenant, name: str, now: 
         # Of what is no text not its words: they may be endless.
         "type": draft.type if isinstance(draft.type, str) else type(draft.type).__name__,
         "version": draft.version, "input": codecs.canonical(draft.input),
-        "options": codecs.canonical(_plain(draft), max_bytes=OPTIONS_BYTES),
+        "options": _options(draft),
         "moment_field": _moment_field(draft.moment_field, draft.input),
         "cron": " ".join(schedule.expression.split()) if isinstance(schedule, schedules.Cron) else None,
         "every_s": draft.every_s, "anchor_at": anchor, "zone": draft.zone, "catch_up": draft.catch_up,
@@ -127,7 +127,7 @@ def request(timer: Timer, slug: str, subject: str | None, moment: datetime, key:
     return Request(timer.type, input_, options)
 
 
-def _plain(draft: Draft) -> dict[str, Any]:
+def _options(draft: Draft) -> str:
     """The options as JSON, as enqueue's own fingerprint spells them."""
     if not isinstance(draft.options, Mapping):
         raise Invalid("must be an object", field="options", code="invalid_options")
@@ -143,7 +143,14 @@ def _plain(draft: Draft) -> dict[str, Any]:
         raise Invalid("A timer has no absolute deadline.", field="options.retry.deadline_at",
                       code="invalid_retry_policy")
     plain = as_sent(Request(draft.type, {}, Options(**said)))
-    return {name: value for name, value in plain.items() if name in OPTIONS}
+    said = {name: value for name, value in plain.items() if name in OPTIONS}
+    try:
+        return codecs.canonical(said, max_bytes=OPTIONS_BYTES)
+    except Invalid as error:
+        # Of the body what is too large is else taken for the input.
+        error.field = f"options{(error.field or '').replace('/', '.')}"
+        error.faults = [{**fault, "field": error.field} for fault in error.faults]
+        raise
 
 
 def _policy(said: dict[str, Any]) -> RetryPolicy:
@@ -153,6 +160,17 @@ def _policy(said: dict[str, Any]) -> RetryPolicy:
         raise Invalid(f"is no field of a retry policy; known are {', '.join(site)}",
                       field=f"options.retry.{min(map(str, unknown))[:64]}", code="unknown_field")
     return RetryPolicy(**{**site, **said})
+
+
+def check_origin(draft: Draft, origin: str) -> None:
+    """Raises Refused origin_forbidden for what may not be enqueued by this origin: a timer is no way around (B13)."""
+    if not isinstance(draft.type, str):
+        return
+    known = registry()
+    found = known.current(draft.type) if type(draft.version) is not int else known.find(draft.type, draft.version)
+    if found is not None and origin not in found.origins:
+        raise Refused(f"{found.name} may not be enqueued by a {origin}, nor by its timers.", code="origin_forbidden",
+                      field="type")
 
 
 def check_name(name: Any) -> None:

@@ -61,16 +61,18 @@ class TimerDeclared(Conflict):
 
 
 def put(tenant: Tenant, name: str, draft: Draft, *, by: str, revision: int | None = None,
-        create: bool = False, declared: bool = False) -> Timer:
+        create: bool = False, declared: bool = False, origin: str | None = None) -> Timer:
     """Make a timer, or say anew all that it says; `create`: only make it. Joins the caller's transaction.
 
     The same said again changes nothing; `fresh` of the row says that it was made now. `declared`: the settings say it,
-    whoever had made it before.
+    whoever had made it before. `origin`: of a caller whose timers enqueue what it may enqueue itself (B13).
     Its first moment lies ahead. Where the schedule stays, so does the next moment, and so does the anchor of an
     interval of which the draft names none. A pause stays. Raises what `recurring.columns` does, TimerExists,
     TimerNotFound where a `revision` is asked for and none is there, TimerDeclared, RevisionMismatch and TooManyTimers.
     """
     recurring.check_name(name)
+    if origin is not None:
+        recurring.check_origin(draft, origin)
     with joining(savepoint=True):
         row = _locked(tenant_id=tenant.pk, name=name)
         if row is None:

@@ -26,7 +26,7 @@ from jobs.selectors import Page, Scope, known
 from jobs.services import recurring, timers
 from jobs.services.operations import patiently
 from jobs.services.timers import TimerNotFound
-from jobs.services.words import MAX_DELAY_S
+from jobs.services.words import MAX_DELAY_S, moment
 
 ACTIVE, PAUSED, ARCHIVED = "active", "paused", "tenant archived"
 REFUSED: Final = "refused last"
@@ -239,12 +239,16 @@ def moments(row: Timer, count: int = NEXT) -> list[Upcoming]:
 
 def preview(cron: str | None = None, every_s: int | None = None, zone: str = "UTC", anchor_at: datetime | None = None,
             count: int = NEXT) -> tuple[Schedule, list[Upcoming]]:
-    """The next moments of a schedule that no timer has. Raises Invalid as `schedules.parse`."""
+    """The next moments (at most 100) of a schedule that no timer has.
+
+    Raises Invalid as `schedules.parse`, and invalid_anchor_at.
+    """
     now = clock.now()
-    schedule = schedules.parse(cron=cron, every_s=every_s, zone=zone, anchor=anchor_at or now.replace(microsecond=0))
+    anchor = moment(anchor_at, "anchor_at") or now
+    schedule = schedules.parse(cron=cron, every_s=every_s, zone=zone, anchor=anchor.replace(microsecond=0))
     found: list[datetime] = []
     after = now
-    while len(found) < count and (at := schedule.next(after)) is not None:
+    while len(found) < min(count, 100) and (at := schedule.next(after)) is not None:
         found.append(at)
         after = at
     return schedule, there(found, zone)

@@ -104,8 +104,8 @@ def queue(asked: str | None, own: str) -> str:
         return own
     if not isinstance(asked, str) or asked not in conf().QUEUES:
         near = difflib.get_close_matches(asked[:64] if isinstance(asked, str) else "", conf().QUEUES, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(conf().QUEUES))}"
-        raise Invalid(f"There is no such queue; {hint}.", field="queue", code="unknown_queue")
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(conf().QUEUES))}."
+        raise Invalid(f"There is no such queue; {hint}", field="queue", code="unknown_queue")
     return asked
 
 

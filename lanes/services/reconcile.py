@@ -13,6 +13,7 @@ from lanes.actors import Actor
 
 # How the watchdog enqueues it, whoever has made the lane.
 DOOR: Final = Door("watchdog", "scheduler", "loop:watchdog")
+_TYPE: Final = "reconcile.type"
 _ANYWHERE: Final = Place(0, 0, archived=False)
 
 
@@ -29,7 +30,13 @@ def drafted(said: Any, by: Actor) -> tuple[str | None, str | None]:
     if by.tenant_id is not None:
         raise Invalid("must be null from who acts for one tenant: this job is the workspace's own", field="reconcile",
                       code="invalid_reconcile")
-    row = row_of(Request(said["type"], said.get("input", {})), _ANYWHERE, DOOR, b"")
+    try:
+        row = row_of(Request(said["type"], said.get("input", {})), _ANYWHERE, DOOR, b"")
+    except (Invalid, Refused) as error:
+        # A lane has no type of its own.
+        if error.field == "type":
+            error.field, error.faults = _TYPE, [{**fault, "field": _TYPE} for fault in error.faults]
+        raise
     if row["worker_group"] == SYSTEM:
-        raise Refused(f"{said['type']} is the house's own.", code="origin_forbidden", field="type")
+        raise Refused(f"{said['type']} is the house's own.", code="origin_forbidden", field=_TYPE)
     return said["type"], row["input"]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from jobs import ids
 from jobs.models import Grant, Workspace
 from lanes.actors import Actor
 
@@ -77,7 +78,7 @@ def places(by: Actor) -> list[tuple[Workspace, str]]:
 
 def identifier(value: Any) -> uuid.UUID | None:
     """An id as rows have it; None for what can be none: it is not asked for."""
-    try:
-        return uuid.UUID(str(value))
-    except (ValueError, RecursionError):
-        return None
+    if isinstance(value, uuid.UUID):
+        return value
+    # UUID itself takes braces, `urn:uuid:`, and the digits of any script.
+    return uuid.UUID(value) if isinstance(value, str) and ids.shaped(value) else None

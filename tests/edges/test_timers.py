@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from io import StringIO
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from jobs import clock
 from jobs.models import Job, Timer
-from jobs.services import grants, keys, tenancy
+from jobs.services import grants, keys, tenancy, timers
 from jobs.services.firing import Timers
 from tests import database as db
 from tests.edges.caller import Caller, everything, problem
@@ -94,6 +97,16 @@ def test_post_makes_one_and_never_a_second_of_its_name(api) -> None:
     ({"options": {"queue": "chatt"}}, 400, "unknown_queue", "queue"),
     ({"options": {"job_id": "x"}}, 400, "unknown_field", "options.job_id"),
     ({"options": []}, 400, "invalid_options", "options"),
+    ({"options": {"session_key": "x" * 16_400}}, 413, "too_large", "options"),
+    ({"options": {"worker_group": "system"}}, 400, "unknown_field", "options.worker_group"),
+    ({"options": {"origin": "human"}}, 400, "unknown_field", "options.origin"),
+    ({"options": {"tenant_subject": "other"}}, 400, "unknown_field", "options.tenant_subject"),
+    ({"options": {"priority": 101}}, 400, "invalid_priority", "priority"),
+    ({"options": {"priority": True}}, 400, "invalid_priority", "priority"),
+    ({"options": {"callback_url": "https://169.254.169.254/"}}, 400, "invalid_callback_url", "callback_url"),
+    ({"options": {"max_cost_usd": -1}}, 400, "invalid_max_cost_usd", "max_cost_usd"),
+    ({"options": {"singleton": "one"}}, 400, "unknown_singleton_mode", "singleton"),
+    ({"options": {"deadline_s": -1}}, 400, "invalid_deadline", "deadline_s"),
     ({"type": "outsid"}, 422, "unknown_job_type", "type"), ({"version": 9}, 422, "unregistered_version", None),
     ({"type": "disabled"}, 403, "definition_disabled", "type"),
     ({"type": "echo", "input": {"valu": "b"}}, 400, "invalid_input", "/input/valu"),
@@ -122,6 +135,18 @@ def test_the_houses_own_jobs_have_no_timers(api, settings) -> None:
                           ("job-ended", {"job_id": own, "chain": 1, "state": "completed"})):
         problem(put(api, body={"type": type_, "every_s": 60, "input": input_}), 403, "origin_forbidden", "type")
     assert not Timer.objects.exists()
+
+
+def test_a_timer_enqueues_nothing_that_its_caller_may_not_enqueue(api) -> None:
+    """B13, E2: what is the scheduler's alone is declared in the settings or put by an operator, and may be run then."""
+    for version in (None, 1):
+        asked = {"type": "scheduled-only", "version": version, "every_s": 60}
+        problem(put(api, "mine", asked), 403, "origin_forbidden", "type")
+    timers.put(tenancy.tenant(tenancy.workspace(), None), "theirs", timers.Draft("scheduled-only", every_s=60),
+               by="test")
+    problem(put(api, "theirs", {"type": "scheduled-only", "every_s": 1}), 403, "origin_forbidden", "type")
+    assert Timer.objects.get().every_s == 60
+    assert api.post("/timers/theirs/run").json()["outcome"] == "enqueued"
 
 
 def test_where_only_conductors_enqueue_nobody_else_makes_jobs_by_a_timer(api) -> None:
@@ -225,7 +250,51 @@ def test_the_next_moments_of_a_timer_and_of_a_schedule_that_is_not_kept(api) -> 
     every = api.post("/timers/preview", {"every_s": 90, "anchor_at": "2030-01-01T00:00:00Z"}).json()
     assert (every["schedule"], every["upcoming"][0]["at"]) == ("Every 90 seconds", "2030-01-01T00:00:00Z")
     problem(api.post("/timers/preview", {}), 400, "invalid_schedule", "cron")
+    for beyond in ("9999-12-31T23:59:59Z", "2200-01-01T00:00:00Z", "1969-12-31T23:59:59Z"):
+        problem(api.post("/timers/preview", {"every_s": 366 * 86_400, "anchor_at": beyond}), 400, "invalid_anchor_at",
+                "anchor_at")
     problem(api.post("/timers/preview", {"cron": "0 0 31 2 *"}), 400, "timer_never_fires", "cron")
+    assert everything() == rows
+
+
+def test_a_list_of_timers_is_paged_by_a_cursor_that_is_good_for_nobody_else(api) -> None:
+    """D13, C25, E2: not for another tenant's list, another state's, nor the firings'."""
+    mine, theirs = Caller(tenant="mine"), Caller(tenant="theirs")
+    for n in range(3):
+        put(mine, f"t{n}")
+        put(theirs, f"t{n}")
+    first = mine.get("/timers?limit=2").json()
+    assert [one["name"] for one in first["timers"]] == ["t2", "t1"]
+    said = quote(first["next_cursor"])
+    assert [one["name"] for one in mine.get(f"/timers?cursor={said}").json()["timers"]] == ["t0"]
+    whole = api.get(f"/timers?cursor={said}", X_Tenant_Subject="mine").json()
+    assert [one["name"] for one in whole["timers"]] == ["t0"]
+    for who, path in ((theirs, "/timers?"), (api, "/timers?"), (mine, "/timers?state=active&"),
+                      (mine, "/timers/t0/firings?")):
+        problem(who.get(f"{path}cursor={said}"), 400, "invalid_cursor", "cursor")
+    problem(mine.get(f"/timers?cursor={said[:-1]}"), 400, "invalid_cursor", "cursor")
+
+
+def test_foreign_and_unknown_timers_are_one_answer_by_the_same_statements(api) -> None:
+    """E2, I16: as far as a clock could tell; the headers that ask for a revision change nothing of it."""
+    mine, theirs = Caller(tenant="mine"), Caller(tenant="theirs")
+    put(theirs, "theirs")
+    rows = everything()
+    for method, verb, body, more in (
+            ("GET", "", None, {}), ("GET", "?include=input", None, {}), ("GET", "/upcoming", None, {}),
+            ("GET", "/firings", None, {}), ("DELETE", "", None, {}), ("DELETE", "", None, {"If_Match": '"r1"'}),
+            ("DELETE", "", None, {"If_Match": '"r2"'}), ("POST", "/pause", {"reason": "x"}, {}),
+            ("POST", "/resume", {}, {"If_Match": '"r1"'}), ("POST", "/run", {"idempotency_key": "k"}, {}),
+            ("PUT", "", DAILY, {"If_Match": '"r1"'})):
+        answers = {}
+        # The least of a few: that a key was used is noted now and then.
+        for name in ("theirs", "unknown") * 3:
+            with CaptureQueriesContext(connection) as asked:
+                answer = mine.send(method, f"/timers/{name}{verb}", body, **more)
+            problem(answer, 404, "timer_not_found")
+            told = (answer.content, sorted(answer.items()), len(asked))
+            answers[name] = min(answers.get(name, told), told)
+        assert answers["theirs"] == answers["unknown"], (method, verb)
     assert everything() == rows
 
 
@@ -274,6 +343,8 @@ def test_an_operator_puts_shows_pauses_runs_and_removes_a_timer(driver) -> None:
     (("put", "x", "--type", "echo", "--every", "60", "--workspace", "else"), "no workspace 'else'"),
     (("upcoming",), "either cron or every_s"), (("list", "--tenant", "nobody"), "no such tenant"),
     (("put", "x", "--type", "echo", "--catch-up", "al"), "invalid choice"),
+    (("upcoming", "x", "--cron", "0 3 * * *"), "Say a timer, or a schedule"),
+    (("list", "--all", "--tenant", "x"), "say no --workspace and no --tenant"),
 ])
 def test_what_cannot_be_is_one_line_and_nothing_is_written(driver, arguments, words) -> None:
     """E14: the line names what would be right."""

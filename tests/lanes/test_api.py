@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -73,7 +74,18 @@ def test_what_a_lane_cannot_be_is_refused_now_by_its_field(world: World, said: d
     missing = world.body("new")
     del missing["task"]
     problem(world.conductor.post("/lanes", missing), 400, "missing_field", "task")
+    unknown = {**world.body("new"), "reconcile": {"type": "outsid"}}
+    problem(world.conductor.post("/lanes", unknown), 422, "unknown_job_type", "reconcile.type")
     assert everything() == rows
+
+
+def test_an_id_has_one_spelling(world: World) -> None:
+    """D12, E2: what only UUID's own parser takes for an id names nothing, as in the API of jobs."""
+    lane = world.lane
+    assert world.conductor.get(f"/lanes/{lane.upper()}").status_code == 200
+    for odd in (f"urn:uuid:{lane}", f"{{{lane}}}", lane.replace(lane[0], "\u0660", 1), f" {lane}"):
+        problem(world.conductor.get(f"/lanes/{quote(odd)}"), 404, "lane_not_found")
+        problem(world.conductor.post("/lanes", {**world.body("x"), "quorum": odd}), 404, "quorum_not_found")
 
 
 def test_a_name_and_an_open_branch_are_once_in_a_quorum(world: World) -> None:

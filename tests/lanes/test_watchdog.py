@@ -339,6 +339,16 @@ def test_a_scan_limit_that_cannot_be_is_said(most: Any) -> None:
         definitions.definition({"WATCHDOG_SCAN_LIMIT": most})
 
 
+@pytest.mark.parametrize(("said", "words"), [
+    ({"WATCHDOG_SCAN_LIMITS": 5}, "did you mean 'WATCHDOG_SCAN_LIMIT'"), ({"CRON": "x"}, "is no setting"),
+    ({"WATCHDOG_TIMEOUT_S": "60"}, "must be a number of seconds"),
+    ({"WATCHDOG_TIMEOUT_S": float("nan")}, "must be a number of seconds")])
+def test_a_word_of_the_settings_that_means_nothing_is_said(said: dict[str, Any], words: str) -> None:
+    """A49, E14: it would else be the default without a word."""
+    with pytest.raises(ImproperlyConfigured, match=words):
+        definitions.definition(said)
+
+
 def test_nobody_but_the_site_asks_for_a_round(driver: Driver) -> None:
     """A49: its door is the timers'; and a payload's limit is bounded."""
     with pytest.raises(Refused, match="may not be enqueued by a user"):

@@ -71,6 +71,8 @@ class Command(BaseCommand):
 
     def list(self, said: dict[str, Any]) -> None:
         """A line a timer, in the order in which they were made."""
+        if said["all"] and (said["workspace"] or said["tenant"] is not None):
+            raise Invalid("is everybody's: say no --workspace and no --tenant", field="--all", code="bad_request")
         tenant_id = None if said["all"] else self._tenant(said).pk
         after = None
         while rows := timers.listing(tenant_id=tenant_id, after=after, limit=PAGE):
@@ -124,14 +126,16 @@ class Command(BaseCommand):
 
     def upcoming(self, said: dict[str, Any]) -> None:
         """A line a moment: in UTC, and as the zone's clocks show it."""
+        if said["name"] is not None and (said["cron"], said["every_s"]) != (None, None):
+            raise Invalid("Say a timer, or a schedule by --cron or --every.", field="name", code="invalid_schedule")
         if said["name"] is not None:
             found = timetable.moments(self._named(said), said["count"])
         else:
             found = timetable.preview(said["cron"], said["every_s"], said["zone"], count=said["count"])[1]
         for one in found:
             self.stdout.write(f"{clock.jsonable(one.at)}  {one.there:%a %Y-%m-%d %H:%M:%S %Z}")
-        if not found:
-            self.stderr.write("It has no next moment: it is paused until somebody resumes it.")
+        if not found and said["count"]:
+            self.stderr.write("There is no next moment: it is paused without an end, or its schedule has none.")
 
     @staticmethod
     def _tenant(said: dict[str, Any]) -> Tenant:
