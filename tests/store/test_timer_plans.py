@@ -17,10 +17,11 @@ from tests.store import noise
 
 MOST = 100_000 if LONG else 20_000
 MANY = """INSERT INTO jobs_timer (id, workspace_id, tenant_id, name, type, input, options, cron, zone, catch_up,
-        catch_up_most, overlap, paused_at, paused_by, paused_reason, paused_until, next_at, revision, by, created_at,
-        updated_at)
+        catch_up_most, overlap, paused_at, paused_by, paused_reason, paused_until, next_at, revision, by, declared,
+        created_at, updated_at)
     SELECT gen_random_uuid(), t.workspace_id, t.id, 'many' || n, 'echo', '{{}}', '{{}}', '* * * * *', 'UTC', 'skip', 1,
-        'allow', p.at, p.text, p.text, p.at + interval '1 year', jobs_now() + {step}, 1, 'x', jobs_now(), jobs_now()
+        'allow', p.at, p.text, p.text, p.at + interval '1 year', jobs_now() + {step}, 1, 'x', false, jobs_now(),
+        jobs_now()
     FROM jobs_tenant t, generate_series(1, {count}) n,
         LATERAL (SELECT CASE WHEN {paused} THEN jobs_now() END AS at, CASE WHEN {paused} THEN 'x' END AS text) p
     WHERE t.subject = 'acme'"""
