@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import DataError, Error, IntegrityError, connections
+from django.db import DataError, Error, IntegrityError, InterfaceError, OperationalError, connections
 
 from jobs import clock, codecs, failpoints, schedules
 from jobs.clock import TICK
@@ -77,7 +77,7 @@ def fire(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Colle
     except NotInTransaction:
         raise
     except Exception as error:
-        if _is_storage(error) and not _is_held(error):
+        if isinstance(error, (OperationalError, InterfaceError)) and not _is_held(error):
             raise
         return _one_by_one(store.due_ids(limit, ids, workspaces))
     return more
@@ -90,14 +90,19 @@ def _due(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Colle
 
 
 def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
-    """One of these cannot be fired: the others are, and it is noted."""
-    trouble: Exception | None = None
+    """One of these cannot be fired: the others are, and it is noted.
+
+    Trouble with the storage is raised unless one of them was made: then it is what a hook of the site's met, say.
+    """
+    trouble: tuple[uuid.UUID, Exception] | None = None
     held: list[uuid.UUID] = []
+    made = 0
     for id_ in ids:
         if len(held) >= HELD_MOST:
             break
         try:
             durable(lambda id_=id_: _fire(_due(1, [id_], wait_ms=LOCK_ALONE_MS), 1))  # type: ignore[misc]
+            made += 1
         except Exception as error:
             if not connections[ALIAS].is_usable():
                 raise
@@ -105,15 +110,17 @@ def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
                 held.append(id_)
                 continue
             if _is_storage(error):
-                trouble = error
+                trouble = id_, error
                 continue
             log.exception("timer %s cannot be fired", id_)
             _give_up(id_, type(error).__name__)
     if held and _lines.due():
         log.warning("%d timers wait for what another transaction holds, as timer %s does", len(held), held[0],
                     extra={"event": "timer.waits", "timer": str(held[0])})
-    if trouble is not None:
-        raise trouble
+    if trouble is not None and not made:
+        raise trouble[1]
+    if trouble is not None and _lines.due():
+        log.error("timer %s cannot be fired, and is tried again", trouble[0], exc_info=trouble[1])
     return False
 
 
