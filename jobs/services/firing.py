@@ -270,7 +270,7 @@ def manual(row: Timer, *, by: str, key: str | None = None) -> Firing:
     """
     name = None if key is None else _run_key(row, key)
     if name is not None and (known := lookup.by_keys([(row.tenant_id, None, name)])[0]):
-        found = Firing.objects.filter(timer_id=row.pk, job_id=known[0].id).first()
+        found = Firing.objects.filter(timer_id=row.pk, job_id=known[0].id).order_by("job_id").first()
         if found is not None:
             return found
     if row.overlap == "skip" and row.last_job_id is not None and store.active([row.last_job_id]):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
-from jobs.models import Timer
+from jobs.models import Timer, Workspace
 from jobs.services import tenancy, timers
 from jobs.services.timers import Draft
 from jobs.store import timers as store
@@ -71,3 +71,18 @@ def test_the_history_of_a_timer_is_read_by_pages(database: None) -> None:
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 200, plan
         assert "Seq Scan" not in {kind for kind, relation, _ in noise._walk(plan) if relation == "jobs_firing"}
     assert Timer.objects.count() == 1
+
+
+def test_a_page_of_a_tenant_or_workspace_reads_none_of_the_others_timers(database: None) -> None:
+    """D13: one timer of its own, behind very many that were made before it and are somebody else's."""
+    workspace = tenancy.workspace()
+    tenancy.tenant(workspace, "acme", make=True)
+    noise.execute(MANY.format(count=MOST, step="interval '1 hour' + n * interval '1 s'", paused="false"))
+    other = Workspace.objects.create(slug="other")
+    mine = timers.put(tenancy.tenant(other, "mine", make=True), "one", Draft("echo", cron="* * * * *"), by="user:ann")
+    noise.execute("ANALYZE jobs_timer")
+    for which in ({"tenant_id": mine.tenant_id}, {"workspace_id": other.pk}):
+        with statements() as seen:
+            assert timers.listing(**which) == [mine]
+        plan = noise._explain(*seen[0])
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 30, plan
