@@ -75,7 +75,8 @@ class Migration(migrations.Migration):
                     db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="timers",
                     to="jobs.tenant")),
                 ("workspace", models.ForeignKey(
-                    db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="timers", to="jobs.workspace")),
+                    db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="timers",
+                    to="jobs.workspace")),
             ],
             options={
                 "db_table": "jobs_timer",
