@@ -23,6 +23,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND, MINUTE, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 # How far missed moments are counted: beyond it, it is at least so many.
 COUNTED = 1_000
+# How many times as many as are asked for are read at once, before a search begins.
+SPARE = 4
 NAMES = {"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
          "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *"}
 FIELDS = {"minute": "0 to 59", "hour": "0 to 23", "day-of-month": "1 to 31, L or LW",
@@ -67,6 +69,11 @@ class Cron:
         check_zone(self.zone)
         if next(self._walls(datetime(2000, 1, 1)), None) is None:
             raise _never()
+
+    @property
+    def least(self) -> timedelta:
+        """Between two moments there is no less."""
+        return MINUTE
 
     @property
     def fields(self) -> str:
@@ -126,6 +133,11 @@ class Interval:
                           code="invalid_every_s")
 
     @property
+    def least(self) -> timedelta:
+        """Between two moments there is no less, and no more."""
+        return timedelta(seconds=self.every_s)
+
+    @property
     def said(self) -> str:
         """In words, as `Every 90 seconds`."""
         for unit, word in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
@@ -178,18 +190,30 @@ def newest(schedule: Schedule, after: datetime, until: datetime, most: int) -> t
 
     What came before a cron expression's is counted up to COUNTED.
     """
-    found = _some(schedule, after, until, most + 1)
+    span = schedule.least * most
+    while True:
+        span = min(span, until - after)
+        found = _some(schedule, until - span, until, most * SPARE + 1)
+        if len(found) > most or span == until - after:
+            break
+        span *= 2
     if len(found) <= most:
         return found, 0
-    # Moments are a second apart at least: in the end there is one between the two.
-    low, high = after, until
+    if len(found) > most * SPARE:
+        found = _some(schedule, _bisected(schedule, until - span, until, most), until, most)
+    return found[-most:], schedule.count(after, found[-most:][0] - SECOND)
+
+
+def _bisected(schedule: Schedule, low: datetime, high: datetime, most: int) -> datetime:
+    """Behind what lie `most` moments, `high` included: moments are a second apart at least."""
+    until = high
     while high - low > SECOND:
         middle = low + (high - low) / 2
         if len(_some(schedule, middle, until, most + 1)) > most:
             low = middle
         else:
             high = middle
-    return _some(schedule, high, until, most), schedule.count(after, high)
+    return high
 
 
 def _some(schedule: Schedule, after: datetime, until: datetime, most: int) -> list[datetime]:

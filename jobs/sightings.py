@@ -317,7 +317,7 @@ def fired(job: Job) -> Fired | None:
     """The timer that made this job, if one did; nobody else's job is looked up (D13)."""
     if job.origin != "scheduler":
         return None
-    row = Firing.objects.filter(job_id=job.pk).values_list("timer_id", "moment", "by").first()
+    row = Firing.objects.filter(job_id=job.pk).order_by("job_id").values_list("timer_id", "moment", "by").first()
     if row is None:
         return None
     name = Timer.objects.filter(pk=row[0]).values_list("name", flat=True).first()

@@ -181,7 +181,7 @@ def _input(type_: str, own: Any, cause: Cause) -> Any:
 
 def went_on_from(job_id: str) -> uuid.UUID | None:
     """Where the round before this job's ended, by what its timer's earlier jobs told; None: begin at the first lane."""
-    mine = Firing.objects.filter(job_id=job_id).first()
+    mine = Firing.objects.filter(job_id=job_id).order_by("job_id").first()
     if mine is None:
         return None
     before = Firing.objects.filter(timer_id=mine.timer_id, moment__lt=mine.moment).exclude(job_id=None)

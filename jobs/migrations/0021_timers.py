@@ -75,7 +75,8 @@ class Migration(migrations.Migration):
                     db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="timers",
                     to="jobs.tenant")),
                 ("workspace", models.ForeignKey(
-                    on_delete=django.db.models.deletion.CASCADE, related_name="timers", to="jobs.workspace")),
+                    db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="timers",
+                    to="jobs.workspace")),
             ],
             options={
                 "db_table": "jobs_timer",
@@ -83,6 +84,8 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index("next_at", "id", name="timer_due", condition=Q(paused_at=None)),
                     models.Index("paused_until", name="timer_pause_ends", condition=Q(paused_until__isnull=False)),
+                    models.Index("workspace", "id", name="timer_workspace"),
+                    models.Index("tenant", "id", name="timer_tenant"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=["tenant", "name"], name="timer_name_once"),

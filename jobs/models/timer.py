@@ -20,7 +20,7 @@ class Timer(models.Model):
     """One recurring rule of a tenant: what to enqueue, and when."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
-    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="timers")
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, db_index=False, related_name="timers")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, db_index=False, related_name="timers")
     name = models.CharField(max_length=100)
     type = models.CharField(max_length=64)
@@ -73,6 +73,9 @@ class Timer(models.Model):
             # What a tick reads, and nothing else.
             models.Index("next_at", "id", name="timer_due", condition=Q(paused_at=None)),
             models.Index("paused_until", name="timer_pause_ends", condition=Q(paused_until__isnull=False)),
+            # Pages of one who has few among very many.
+            models.Index("workspace", "id", name="timer_workspace"),
+            models.Index("tenant", "id", name="timer_tenant"),
         ]
 
     def __str__(self) -> str:

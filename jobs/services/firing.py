@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db import DataError, Error, IntegrityError, connections
+from django.db import DataError, Error, IntegrityError, InterfaceError, OperationalError, connections
 
 from jobs import clock, codecs, failpoints, schedules
 from jobs.clock import TICK
@@ -23,17 +23,22 @@ from jobs.services.draft import Door, Request
 from jobs.services.intake import TIMER, Enqueued
 from jobs.store import lookup
 from jobs.store import timers as store
-from jobs.store.sql import ALIAS, NotInTransaction, durable
-from jobs.store.timers import Became, New, Step
+from jobs.store.sql import ALIAS, TRANSIENT, NotInTransaction, durable, sqlstate
+from jobs.store.timers import LATE, Became, New, Step
 
 log = logging.getLogger("jobs.timers")
+_lines = clock.Every(60.0)
 BATCH = 100
-# Of one timer in one transaction.
-AT_ONCE = 50
-# What is later than this is missed, where nothing is made up.
-LATE = timedelta(minutes=1)
-# A tick comes every second or so: of an interval of a second two moments at once are none that was missed.
-HEALTH, WITHIN_HEALTH = timedelta(seconds=5), 6
+# Of one timer in one transaction; of all in it, and how long is thought about them: others have their turns between.
+AT_ONCE, TOGETHER, PLANNING_S = 50, 250, 1.0
+# Ticks come as they can: who is no later than this has missed nothing, whatever its catch-up.
+PROMPT = timedelta(seconds=5)
+# Milliseconds for a lock that another transaction holds: of a batch, and of a timer alone, of which so many may wait.
+LOCK_MS, LOCK_ALONE_MS, HELD_MOST = 500, 100, 20
+# lock_not_available, and what comes again where locks are taken crosswise.
+HELD = {"55P03", *TRANSIENT}
+# A ticker that stands still keeps its timers from the others for so long: they must not be LATE by then.
+FROZEN_S = 20
 # A zone that this machine does not know may come with its next update.
 AGAIN = timedelta(hours=1)
 DETAIL, RUN_KEY = 500, 100
@@ -63,37 +68,64 @@ class Timers:
 def fire(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Collection[int] | None = None) -> bool:
     """Fire what is due, of these timers and in these workspaces where any are named; true while there may be more.
 
-    Durable. Trouble with the storage is raised when all that could be done is done: nothing of it is lost.
+    Durable. Trouble with the storage is raised when all that could be done is done: nothing of it is lost. Where
+    another transaction holds what a timer's job needs, a target say, that timer waits for a later tick, and no other.
     """
     try:
-        more = durable(lambda: _fire(store.due(limit, ids, workspaces), limit))
+        more = durable(lambda: _fire(_due(limit, ids, workspaces), limit))
         failpoints.at("timer.committed")
     except NotInTransaction:
         raise
     except Exception as error:
-        if _is_storage(error):
+        if isinstance(error, (OperationalError, InterfaceError)) and not _is_held(error):
             raise
         return _one_by_one(store.due_ids(limit, ids, workspaces))
     return more
 
 
+def _due(limit: int, ids: Collection[uuid.UUID] | None = None, workspaces: Collection[int] | None = None,
+         wait_ms: int = LOCK_MS) -> list[Timer]:
+    store.be_brief(wait_ms, FROZEN_S)
+    return store.due(limit, ids, workspaces)
+
+
 def _one_by_one(ids: Sequence[uuid.UUID]) -> bool:
-    """One of these cannot be fired: the others are, and it is noted."""
-    trouble: Exception | None = None
+    """One of these cannot be fired: the others are, and it is noted.
+
+    Trouble with the storage is raised unless one of them was made: then it is what a hook of the site's met, say.
+    """
+    trouble: tuple[uuid.UUID, Exception] | None = None
+    held: list[uuid.UUID] = []
+    made = 0
     for id_ in ids:
+        if len(held) >= HELD_MOST:
+            break
         try:
-            durable(lambda id_=id_: _fire(store.due(1, [id_]), 1))  # type: ignore[misc]
+            durable(lambda id_=id_: _fire(_due(1, [id_], wait_ms=LOCK_ALONE_MS), 1))  # type: ignore[misc]
+            made += 1
         except Exception as error:
             if not connections[ALIAS].is_usable():
                 raise
+            if _is_held(error):
+                held.append(id_)
+                continue
             if _is_storage(error):
-                trouble = error
+                trouble = id_, error
                 continue
             log.exception("timer %s cannot be fired", id_)
             _give_up(id_, type(error).__name__)
-    if trouble is not None:
-        raise trouble
+    if held and _lines.due():
+        log.warning("%d timers wait for what another transaction holds, as timer %s does", len(held), held[0],
+                    extra={"event": "timer.waits", "timer": str(held[0])})
+    if trouble is not None and not made:
+        raise trouble[1]
+    if trouble is not None and _lines.due():
+        log.error("timer %s cannot be fired, and is tried again", trouble[0], exc_info=trouble[1])
     return False
+
+
+def _is_held(error: Exception) -> bool:
+    return isinstance(error, Error) and sqlstate(error) in HELD
 
 
 def _is_storage(error: Exception) -> bool:
@@ -153,11 +185,11 @@ def _plan(row: Timer, *, at_once: int) -> _Plan:
         schedule = recurring.schedule_of(row)
     except Invalid as error:
         return _Plan(row, [first], now + AGAIN, refused=error)
-    found, earlier = schedules.newest(schedule, first - TICK, now, max(row.catch_up_most, WITHIN_HEALTH))
-    moments = [at for n, at in enumerate(found, row.catch_up_most) if n >= len(found) or now - at <= HEALTH]
+    # What is no later than that is made whatever the catch-up: ticks come as they can.
+    prompt = schedule.count(max(first, now - PROMPT) - TICK, now)
+    moments, earlier = schedules.newest(schedule, first - TICK, now, max(row.catch_up_most, prompt))
     if row.catch_up == "skip" and moments and now - moments[-1] > LATE:
-        moments = []
-    earlier += len(found) - len(moments)
+        moments, earlier = [], earlier + len(moments)
     here, left = moments[:at_once], moments[at_once:]
     missed = (schedule.next(first - TICK) or first, earlier) if earlier else None
     return _Plan(row, here, left[0] if left else schedule.next(now), missed)
@@ -165,8 +197,11 @@ def _plan(row: Timer, *, at_once: int) -> _Plan:
 
 def _plans(rows: Sequence[Timer]) -> list[_Plan]:
     waits = store.active([r.last_job_id for r in rows if r.overlap == "skip" and r.last_job_id is not None])
-    plans = []
+    plans: list[_Plan] = []
+    began = clock.monotonic()
     for row in rows:
+        if sum(len(p.moments) for p in plans) >= TOGETHER or clock.monotonic() - began > PLANNING_S:
+            break
         overlaps = row.overlap == "skip" and str(row.last_job_id) in waits
         # Where one job at a time may run, the next moment must see this one's.
         plans.append(_plan(row, at_once=1 if row.overlap == "skip" and not overlaps else AT_ONCE))
@@ -178,7 +213,7 @@ def _fire(rows: Sequence[Timer], limit: int) -> bool:
     """Fire these locked timers; whether there may be more to do at once."""
     plans = _plans(rows)
     _write(plans)
-    return len(rows) >= limit or any(p.next_at is not None and p.next_at <= p.row.now  # type: ignore[attr-defined]
+    return len(rows) >= limit or len(plans) < len(rows) or any(p.next_at is not None and p.next_at <= p.row.now  # type: ignore[attr-defined]
                                      for p in plans)
 
 
@@ -236,7 +271,7 @@ def manual(row: Timer, *, by: str, key: str | None = None) -> Firing:
     """
     name = None if key is None else _run_key(row, key)
     if name is not None and (known := lookup.by_keys([(row.tenant_id, None, name)])[0]):
-        found = Firing.objects.filter(timer_id=row.pk, job_id=known[0].id).first()
+        found = Firing.objects.filter(timer_id=row.pk, job_id=known[0].id).order_by("job_id").first()
         if found is not None:
             return found
     if row.overlap == "skip" and row.last_job_id is not None and store.active([row.last_job_id]):
@@ -256,4 +291,5 @@ def manual(row: Timer, *, by: str, key: str | None = None) -> Firing:
 def _run_key(row: Timer, key: str) -> str:
     if len(words.key(key, "idempotency_key") or "") > RUN_KEY:
         raise Invalid(f"must be at most {RUN_KEY} characters", field="idempotency_key", code="invalid_idempotency_key")
-    return f"timer:{row.pk}:{key}"
+    # Apart from those of its moments: nobody takes one of them beforehand.
+    return f"timer:{row.pk}:run:{key}"

@@ -23,6 +23,9 @@ KNOWN = 1_000
 
 
 def _place(slug: str) -> int:
+    if not slug:
+        # What a variable that is not set leaves: it would pass for the site's own, and others' timers would stand.
+        raise NotFound("It names no workspace.")
     try:
         return int(tenancy.workspace(slug).pk)
     except NotFound as error:

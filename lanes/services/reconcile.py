@@ -35,7 +35,9 @@ def drafted(said: Any, by: Actor) -> tuple[str | None, str | None]:
     except (Invalid, Refused) as error:
         # A lane has no type of its own.
         if error.field == "type":
-            error.field, error.faults = _TYPE, [{**fault, "field": _TYPE} for fault in error.faults]
+            error.field = _TYPE
+            if isinstance(error, Invalid):
+                error.faults = [{**fault, "field": _TYPE} for fault in error.faults]
         raise
     if row["worker_group"] == SYSTEM:
         raise Refused(f"{said['type']} is the house's own.", code="origin_forbidden", field=_TYPE)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
-from jobs.models import Timer
+from jobs.models import Timer, Workspace
 from jobs.services import tenancy, timers
 from jobs.services.timers import Draft
 from jobs.store import timers as store
@@ -16,12 +16,15 @@ from tests.races.threads import LONG
 from tests.store import noise
 
 MOST = 100_000 if LONG else 20_000
-# Like the one that is there, whatever columns a timer has.
-MANY = """INSERT INTO jobs_timer SELECT (x.made).* FROM (SELECT jsonb_populate_record(t, jsonb_build_object(
-        'id', gen_random_uuid(), 'name', '{name}' || n, 'next_at', jobs_now() + {step}) || {more}) AS made
-    FROM jobs_timer t, generate_series(1, {count}) n WHERE t.name = 'due') x"""
-STILL = """jsonb_build_object('paused_at', jobs_now(), 'paused_by', 'x', 'paused_reason', 'x',
-    'paused_until', jobs_now() + interval '1 year')"""
+MANY = """INSERT INTO jobs_timer (id, workspace_id, tenant_id, name, type, input, options, cron, zone, catch_up,
+        catch_up_most, overlap, paused_at, paused_by, paused_reason, paused_until, next_at, revision, by, declared,
+        created_at, updated_at)
+    SELECT gen_random_uuid(), t.workspace_id, t.id, 'many' || n, 'echo', '{{}}', '{{}}', '* * * * *', 'UTC', 'skip', 1,
+        'allow', p.at, p.text, p.text, p.at + interval '1 year', jobs_now() + {step}, 1, 'x', false, jobs_now(),
+        jobs_now()
+    FROM jobs_tenant t, generate_series(1, {count}) n,
+        LATERAL (SELECT CASE WHEN {paused} THEN jobs_now() END AS at, CASE WHEN {paused} THEN 'x' END AS text) p
+    WHERE t.subject = 'acme'"""
 FIRINGS = """INSERT INTO jobs_firing (timer_id, tenant_id, moment, made_at, outcome, manual)
     SELECT t.id, t.tenant_id, jobs_now() - n * interval '1 s', jobs_now(), 'overlapped', false
     FROM jobs_timer t, generate_series(1, 20000) n WHERE t.name = 'due'"""
@@ -32,8 +35,9 @@ def test_a_tick_reads_an_index_and_no_timer_that_is_not_due(database: None, anal
     """D13: very many that come later, and half as many that stand still and were due long ago."""
     tenant = tenancy.tenant(tenancy.workspace(), "acme", make=True)
     due = timers.put(tenant, "due", Draft("echo", cron="* * * * *"), by="user:ann")
-    noise.execute(MANY.format(name="many", count=MOST, step="interval '1 hour' + n * interval '1 s'", more="'{}'"))
-    noise.execute(MANY.format(name="held", count=MOST // 2, step="n * interval '-1 s'", more=STILL))
+    noise.execute(MANY.format(count=MOST, step="interval '1 hour' + n * interval '1 s'", paused="false"))
+    still = MANY.replace("'many'", "'held'")
+    noise.execute(still.format(count=MOST // 2, step="n * interval '-1 s'", paused="true"))
     noise.execute("UPDATE jobs_timer SET next_at = jobs_now() - interval '1 s' WHERE name = 'due'")
     if analyzed:
         noise.execute("ANALYZE jobs_timer")
@@ -67,3 +71,18 @@ def test_the_history_of_a_timer_is_read_by_pages(database: None) -> None:
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 200, plan
         assert "Seq Scan" not in {kind for kind, relation, _ in noise._walk(plan) if relation == "jobs_firing"}
     assert Timer.objects.count() == 1
+
+
+def test_a_page_of_a_tenant_or_workspace_reads_none_of_the_others_timers(database: None) -> None:
+    """D13: one timer of its own, behind very many that were made before it and are somebody else's."""
+    workspace = tenancy.workspace()
+    tenancy.tenant(workspace, "acme", make=True)
+    noise.execute(MANY.format(count=MOST, step="interval '1 hour' + n * interval '1 s'", paused="false"))
+    other = Workspace.objects.create(slug="other")
+    mine = timers.put(tenancy.tenant(other, "mine", make=True), "one", Draft("echo", cron="* * * * *"), by="user:ann")
+    noise.execute("ANALYZE jobs_timer")
+    for which in ({"tenant_id": mine.tenant_id}, {"workspace_id": other.pk}):
+        with statements() as seen:
+            assert timers.listing(**which) == [mine]
+        plan = noise._explain(*seen[0])
+        assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 30, plan

@@ -220,6 +220,7 @@ def test_a_pump_refuses_what_it_does_not_know(database):
     assert wrong.wait() == 2
     assert "unrecognized arguments: --groups default" in wrong.log
     for said, words in ((("--workspace", "defualt"), "no workspace 'defualt'; did you mean 'default'?"),
+                        (("--workspace", ""), "names no workspace"),
                         (("--slots", "0"), "--slots must be from 1 to")):
         with pytest.raises(CommandError, match=re.escape(words)) as refused:
             call_command("runpump", *said)
