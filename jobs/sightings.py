@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from django.db import OperationalError, connections, transaction
-from django.db.models import Func, IntegerField, Q, QuerySet, TextField, Value
+from django.db.models import Func, IntegerField, OuterRef, Q, QuerySet, Subquery, TextField, Value
 from django.db.models.functions import Cast
 
 from jobs import clock, ids
@@ -261,9 +261,11 @@ def _bytes(column: str) -> Func:
 
 
 def job(pk: uuid.UUID) -> Job | None:
-    """One job with `input_size` and `checkpoint_size` in bytes, and without both texts."""
+    """One job with `input_size`, `artifact_size` and `checkpoint_size` in bytes, and without the texts."""
+    artifact = Artifact.objects.filter(job_id=OuterRef("pk")).values(size=_bytes("value"))[:1]
     return (Job.objects.select_related("tenant", "workspace", "target", "attempt").defer("input", "checkpoint")
-            .annotate(input_size=_bytes("input"), checkpoint_size=_bytes("checkpoint")).filter(pk=pk).first())
+            .annotate(input_size=_bytes("input"), artifact_size=Subquery(artifact),
+                      checkpoint_size=_bytes("checkpoint")).filter(pk=pk).first())
 
 
 PAYLOADS = ("input", "artifact", "checkpoint")
@@ -274,11 +276,6 @@ def payload(pk: uuid.UUID, name: str) -> str | None:
     if name == "artifact":
         return Artifact.objects.filter(job_id=pk).values_list("value", flat=True).first()
     return Job.objects.filter(pk=pk).values_list(name, flat=True).first()
-
-
-def artifact_size(pk: uuid.UUID) -> int | None:
-    """The bytes of a job's artifact; None where there is none."""
-    return (Artifact.objects.filter(job_id=pk).annotate(size=_bytes("value")).values_list("size", flat=True).first())
 
 
 def attempts(of: Job, limit: int) -> list[Attempt]:

@@ -222,7 +222,7 @@ class TimerAdmin(AnsweringAdmin):
     @admin.display(description="of")
     def shown_of(self, row: Timer) -> str:
         """A tenant of a workspace."""
-        return f"{row.workspace} / {row.tenant}"
+        return f"{row.workspace} / {row.tenant.subject or 'no tenant'}"
 
     @admin.display(description="schedule")
     def shown_schedule(self, row: Timer) -> str:

@@ -145,6 +145,6 @@ def payloads(job: Row) -> list[payload.Shown]:
     """Input, artifact and checkpoint, as far as there are any."""
     sizes: list[tuple[str, str, int | None]] = [
         ("input", "Input", job.input_size),  # type: ignore[attr-defined]
-        ("artifact", "Artifact", sightings.artifact_size(job.pk)),
+        ("artifact", "Artifact", job.artifact_size),  # type: ignore[attr-defined]
         ("checkpoint", "Checkpoint", job.checkpoint_size)]  # type: ignore[attr-defined]
     return [found for name, label, size in sizes if (found := payload.shown(job.pk, name, label, size)) is not None]

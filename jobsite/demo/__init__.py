@@ -1,6 +1,7 @@
 """`manage.py demo`: the main job on real documents, with a worker killed and a dead letter answered on the way.
 
 `story` tells it, `fleet` has the worker processes, `figures` reads what happened, `proof` checks it, `screen` shows it.
+`samples` puts lanes and a timer beside it for who stays to look.
 """
 
 from __future__ import annotations

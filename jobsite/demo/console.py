@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from socket import socket
 from types import TracebackType
 from typing import Final
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 
 from jobs import clock
+from jobs.errors import JobsError
 from jobsite import serving
-from jobsite.demo import DemoFailed
+from jobsite.demo import DemoFailed, samples
 from jobsite.up import preparing, site
 
 HOST: Final = "127.0.0.1"
@@ -55,13 +57,30 @@ class Console:
         if not self._web.runs:
             raise DemoFailed(f"The console ended by itself:\n{self._tail()}")
 
-    def welcome(self) -> Iterator[str]:
-        """How to sign in: on a machine of one's own by a login of the demo's, which gets a new password each time."""
+    def welcome(self, job_ids: Sequence[str] = (), run: str = "") -> Iterator[str]:
+        """How to sign in: on a machine of one's own by a login of the demo's, which gets a new password each time.
+
+        And where that finds these jobs in a lane, and a timer.
+        """
         password = None if settings.PRODUCTION else preparing.renew_login(LOGIN, MARK)
         if password is None:
             yield "Sign in with an account of this site."
         else:
             yield f"Sign in as {LOGIN} with the password {password}"
+            yield from self._samples(job_ids, run)
+
+    def _samples(self, job_ids: Sequence[str], run: str) -> Iterator[str]:
+        if not job_ids:
+            return
+        user = get_user_model()._default_manager.get(**{get_user_model().USERNAME_FIELD: LOGIN})
+        try:
+            lanes, timer = samples.put(user, job_ids, run)
+        except JobsError as error:
+            # They are no part of the story.
+            yield f"Without lanes and timers: {error.message}"
+        else:
+            yield f"These jobs in a lane, with a review to answer: {self.url.rstrip('/')}{lanes}"
+            yield f"A timer, paused: {self.url.rstrip('/')}{timer}"
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-LOG_TAIL:])

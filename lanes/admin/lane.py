@@ -157,7 +157,7 @@ class LaneAdmin(LanesAdmin):
         """How many in which state."""
         work = selectors.work([lane.pk])[lane.pk]
         told = [f"{n:,} {state}" for state, n in sorted(work.counts.items())]
-        told += [f"{work.dead_letters:,} open dead letters"] if work.dead_letters else []
+        told += [f"{work.dead_letters:,} open dead letter{'s' * (work.dead_letters != 1)}"] if work.dead_letters else []
         told += [f"{work.gone:,} gone"] if work.gone else []
         told += ["of the newest ones"] if work.capped else []
         return ", ".join(told) or showing.NOTHING
@@ -191,8 +191,8 @@ class LaneAdmin(LanesAdmin):
                  for one in found)
         head = format_html("<tr>{}</tr>", format_html_join("", "<th>{}</th>", (
             (word,) for word in ("number", "at", "what", "by, and why"))))
-        return format_html("<table>{}{}</table>", head, format_html_join(
-            "", "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>", lines))
+        rows = format_html_join("", '<tr><td>{}</td><td class="nowrap">{}</td><td>{}</td><td>{}</td></tr>', lines)
+        return format_html('<div class="jobs-scroll"><table class="jobs-table">{}{}</table></div>', head, rows)
 
 
 def _told(receipt: LaneReceipt) -> Any:

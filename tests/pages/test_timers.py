@@ -230,9 +230,14 @@ def test_a_timer_in_a_browser(console) -> None:
     page = console.open(f"/timers/{row.pk}/")
     page.wait_for_selector("td.here:not([hidden])")
     assert page.locator("th.here").inner_text().startswith("Here (")
-    page.fill("#pause-reason", "too loud")
+    page.fill("#pause-reason", "too loud: " + "w" * 490)
     page.click("button:has-text('Pause')")
     page.wait_for_selector("text=Paused by user:operator")
+    # A word without blanks makes no page wider than its screen, and on a phone each place is within reach.
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    places = page.locator("nav[aria-label=Places] a")
+    assert max(box["x"] + box["width"] for box in (place.bounding_box() for place in places.all())) <= 390
     page.fill("#resume-reason", "it is back")
     page.click("button:has-text('Resume')")
     page.wait_for_selector("#pause-reason")

@@ -132,7 +132,7 @@ def test_a_demo_that_is_terminated_drains_its_workers_and_leaves_no_process(url:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_demo_that_stays(url: str, folder: Path, tmp_path_factory) -> None:
-    """Without --exit it stays, with the console and a login for it, and Ctrl-C is its proper end."""
+    """Without --exit it stays, with the console, a login, lanes and a timer to see, and Ctrl-C is its proper end."""
     with demo(url, str(folder), temporary=tmp_path_factory.mktemp("private")) as process:
         said = read(process, "Ctrl-C ends them")
         [address] = re.findall(r"Or in the console: (http://127\.0\.0\.1:\d+/)jobs/\S+/$", said, re.MULTILINE)
@@ -140,12 +140,19 @@ def test_ctrl_c_ends_a_demo_that_stays(url: str, folder: Path, tmp_path_factory)
         assert login is not None
         visitor = Visitor(address)
         assert visitor.sign_in(*login.groups()) == 200
+        for name, words in (("lanes/", "Describe the documents"), ("timers/", "it only shows what a timer is")):
+            [path] = re.findall(rf": {address}({name}\S+)$", said, re.MULTILINE)
+            assert words in visitor.get(path)[2]
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
     job = re.search(r"python manage\.py explain (\S+)", said)
     assert job is not None
     assert ask(url, f"SELECT chain FROM jobs_job WHERE id = '{uuid.UUID(job[1])}'") == [(2,)]
+    assert ask(url, "SELECT name, execution, review FROM lanes_lane ORDER BY name") == [
+        ("describe", "done", "submitted"), ("read", "open", "none")]
+    # Nothing of it works on in somebody's database.
+    assert ask(url, "SELECT count(*) FROM jobs_timer WHERE paused_at IS NULL OR paused_until IS NOT NULL") == [(0,)]
     gone(url)
 
 

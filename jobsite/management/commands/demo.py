@@ -70,7 +70,7 @@ def _stay(demo: Demo, fleet: Fleet, shown: Screen) -> None:
     with suppress(KeyboardInterrupt), Console(demo.private / "web.log") as console:
         shown.say(f"\nThe story of a job: {_program()} explain {demo.lost}")
         shown.say(f"Or in the console: {console.url}jobs/{demo.lost}/")
-        for line in console.welcome():
+        for line in console.welcome(demo.ids, f"demo-{demo.revision}"):
             shown.say(line)
         shown.say("The workers stay; Ctrl-C ends them.")
         while True:
