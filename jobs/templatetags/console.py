@@ -31,11 +31,11 @@ def relative(passed: float) -> str:
     """Seconds that have passed (negative: that are left) in people's words."""
     if abs(passed) < 1:
         return "just now"
-    return f"{length(passed)} ago" if passed > 0 else f"in {length(-passed)}"
+    return f"{lasting(passed)} ago" if passed > 0 else f"in {lasting(-passed)}"
 
 
 @register.filter
-def length(seconds: float | None) -> str:
+def lasting(seconds: float | None) -> str:
     """A length of time in the one unit that says most: `340 ms`, `12 s`, `3 min`, `5 h`, `2 d`."""
     if seconds is None:
         return "\N{EN DASH}"

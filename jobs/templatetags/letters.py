@@ -55,9 +55,3 @@ def last_line(message: str) -> str:
     if not lines:
         return ""
     return lines[-1] if lines[0].startswith("Traceback (most recent") else lines[0]
-
-
-@register.filter
-def length_of(things: Any) -> int:
-    """How many there are."""
-    return len(things)

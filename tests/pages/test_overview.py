@@ -300,3 +300,6 @@ def test_it_says_what_is_paused_by_whom_why_and_until_when(seen, driver):
     assert line().held.number == 1
     throttles.remove("type", "echo", by="ann", workspace=default_workspace())
     assert seen().count("<strong>Paused</strong>") == 1
+    for name, more in (("collect", False), ("steer", False), ("follow_up", True)):
+        throttles.pause("queue", name, by="ann", reason="a bug")
+        assert ("More is paused" in seen()) is more
