@@ -47,12 +47,14 @@ _OPEN = f"""SELECT d.id, job.id::text, job.type, job.version, tenant.archived_at
 
 
 def lock(letter_ids: Sequence[int], *, targets: bool = True) -> dict[int, Letter]:
-    """Lock the jobs of these letters, with `targets` what they are about first; those letters that are open."""
+    """Lock the jobs of these letters, with `targets` what they are about first; those that are open, as asked for."""
     mine = packed(letter_ids)
     if targets:
         rows(_LOCK_TARGETS, [mine])
     rows(_LOCK_JOBS, [mine])
-    return {r[0]: Letter._make(r) for r in rows(_OPEN, [mine])}
+    found = {r[0]: Letter._make(r) for r in rows(_OPEN, [mine])}
+    # Where not all have room, the first to be asked for has it.
+    return {pk: found[pk] for pk in letter_ids if pk in found}
 
 
 _RESOLVE = f"""UPDATE jobs_dead_letter d SET resolved_at = jobs_now(), resolution = %s, resolved_by = %s,

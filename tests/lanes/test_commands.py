@@ -100,7 +100,7 @@ def test_what_is_wrong_or_not_allowed_is_one_line_and_changes_nothing(driver: Dr
             (("review", lane, "approve"), "ann", "Only a conductor may do this here"),
             (("state", lane, "in_progress"), "root", "There is no such lane, or it is not yours"),
             (("show", lane), "root", "There is no such lane, or it is not yours"),
-            (("show", lane), "nobody", "There is no such active user: 'nobody'"),
+            (("show", lane), "not-there", "There is no such active user: 'not-there'"),
             (("merge", lane, "merged"), "cleo", "the commit that it became"),
             (("list", "--review", "good"), "cleo", "must be one of none, submitted"),
             (("list", "--workspace", "nowhere"), "cleo", "no workspace"),

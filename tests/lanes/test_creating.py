@@ -102,7 +102,7 @@ def test_a_name_and_the_branch_of_a_lane_that_has_not_ended_are_there_once() -> 
     ({"reconcile": {"typ": "echo"}}, "invalid_reconcile", "reconcile"),
     ({"reconcile": {"type": "echo", "by": 1}}, "invalid_reconcile", "reconcile"),
     ({"reconcile": ["echo"]}, "invalid_reconcile", "reconcile"),
-    ({"reconcile": {"type": "there-is-none"}}, "unknown_job_type", "type"),
+    ({"reconcile": {"type": "there-is-none"}}, "unknown_job_type", "reconcile.type"),
 ])
 def test_what_is_wrong_with_a_draft_is_named(said: dict[str, Any], code: str, field: str) -> None:
     """D8: before anything is written."""
@@ -122,10 +122,10 @@ def test_a_reconcile_job_is_one_that_the_watchdog_may_enqueue(monkeypatch: pytes
     """A49, D8: what it would be refused each minute is refused now; and nobody has the house's own done by it."""
     house = {"type": "job-ended", "input": {"job_id": str(uuid.uuid4()), "chain": 1, "state": "failed"}}
     for said, code in (({"type": "disabled"}, "definition_disabled"), (house, "origin_forbidden")):
-        assert refusal(lambda said=said: create(reconcile=said)) == (code, "type")  # type: ignore[misc]
+        assert refusal(lambda said=said: create(reconcile=said)) == (code, "reconcile.type")  # type: ignore[misc]
     assert create(name="a", reconcile={"type": "scheduled-only"}).reconcile_type == "scheduled-only"
     monkeypatch.setattr(reconcile, "DOOR", replace(reconcile.DOOR, origin="planner"))
-    assert refusal(lambda: create(reconcile={"type": "scheduled-only"})) == ("origin_forbidden", "type")
+    assert refusal(lambda: create(reconcile={"type": "scheduled-only"})) == ("origin_forbidden", "reconcile.type")
     assert Lane.objects.count() == 1
 
 
