@@ -136,6 +136,7 @@ def test_ctrl_c_ends_a_demo_that_stays(url: str, folder: Path, tmp_path_factory)
     with demo(url, str(folder), temporary=tmp_path_factory.mktemp("private")) as process:
         said = read(process, "Ctrl-C ends them")
         [address] = re.findall(r"Or in the console: (http://127\.0\.0\.1:\d+/)jobs/\S+/$", said, re.MULTILINE)
+        assert '"level"' not in said, "a line of the log stands in the story"
         login = re.search(r"Sign in as (demo) with the password (\S+)$", said, re.MULTILINE)
         assert login is not None
         visitor = Visitor(address)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
@@ -46,7 +48,8 @@ class Command(BaseCommand):
             signal.signal(signal.SIGTERM, _terminated)
         shown = screen(cast("TextIO", getattr(self.stdout, "_out", self.stdout)))
         try:
-            fine = self._run(Demo(folder, shown, options["limit"]), shown, stays=not options["exit"])
+            with _without_log_lines():
+                fine = self._run(Demo(folder, shown, options["limit"]), shown, stays=not options["exit"])
         except DemoFailed as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
@@ -63,6 +66,19 @@ class Command(BaseCommand):
             if stays:
                 _stay(demo, fleet, shown)
         return fine
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """A story is for people: what this process does to tell it is not told twice, unless a level was asked for."""
+    log = logging.getLogger("jobs")
+    before = log.level
+    if not settings.LOG_LEVEL:
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _stay(demo: Demo, fleet: Fleet, shown: Screen) -> None:
