@@ -58,14 +58,6 @@ class Role(StrEnum):
     CONDUCTOR = "conductor"
 
 
-class Verdict(StrEnum):
-    """The verbs of the axis review."""
-
-    SUBMIT = "submit"
-    APPROVE = "approve"
-    REQUEST_CHANGES = "request_changes"
-
-
 class Move(NamedTuple):
     """What a verb makes of a state, who may, and whether the lane's own assignee may too."""
 

@@ -138,7 +138,7 @@ def headers(tenant_id: int, workspace_id: int, delivery: str, seconds: int, body
     return told
 
 
-def test_headers(tenant: Tenant, body: bytes) -> dict[str, str]:
+def trial_headers(tenant: Tenant, body: bytes) -> dict[str, str]:
     """The same for a message about no job."""
     return headers(tenant.pk, tenant.workspace_id, f"test-{uuid7()}", int(clock.now().timestamp()), body)
 

@@ -16,7 +16,7 @@ from tests.crash.database import dsn
 from tests.crash.grid import CELLS, FAULTS, SHORT
 from tests.crash.run import FAST, Batch
 from tests.sinks import Sink
-from tests.worker.processes import test_database
+from tests.worker.processes import database_url
 
 # Dozens of processes at once: one batch after the other, or leases run out for want of a processor.
 pytestmark = pytest.mark.xdist_group("crash")
@@ -39,7 +39,7 @@ def _site(settings: Any, sink: Sink) -> None:
 @pytest.mark.parametrize("form", SHORT)
 def test_a_crash_at_every_named_place_loses_nothing(database: None, tmp_path: Path, sink: Sink, form: str) -> None:
     """I1 to I8, A2, A3, A36, E8, E14.21, case-A18: each cell ends as it was written down beforehand."""
-    assert Batch(test_database(), dsn(), tmp_path, SHORT[form], prepare.api_key(), sink).run() == []
+    assert Batch(database_url(), dsn(), tmp_path, SHORT[form], prepare.api_key(), sink).run() == []
 
 
 def test_every_place_of_the_source_is_in_the_grid() -> None:

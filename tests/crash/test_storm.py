@@ -13,7 +13,7 @@ import pytest
 from tests.crash.database import dsn
 from tests.crash.run import FAST
 from tests.crash.storm import Storm
-from tests.worker.processes import test_database
+from tests.worker.processes import database_url
 
 # Dozens of processes at once: one batch after the other, or leases run out for want of a processor.
 pytestmark = pytest.mark.xdist_group("crash")
@@ -25,6 +25,6 @@ def test_workers_under_fire_lose_nothing_and_do_nothing_twice(database: None, se
     """I1 to I8, E14.21: every job ends as it should, whatever happens to three workers."""
     settings.JOBS = {**settings.JOBS, "DEFINITIONS": [FAST["JOBS_DEFINITIONS"]], "LEASE_S": float(FAST["JOBS_LEASE_S"])}
     seed = random.randrange(10**6)
-    storm = Storm(test_database(), dsn(), tmp_path, jobs=200, faults=10, seed=seed)
+    storm = Storm(database_url(), dsn(), tmp_path, jobs=200, faults=10, seed=seed)
     found = storm.run()
     assert found == [], f"seed {seed}, {dict(storm.done)}"

@@ -53,7 +53,7 @@ from tests.making import in_state, limit, move_of
 from tests.services.calling import allowing, url
 from tests.sinks import Sink
 from tests.store.noise import execute
-from tests.worker.processes import test_database as url_of_database
+from tests.worker.processes import database_url as url_of_database
 
 TABLES = sorted(model._meta.db_table for model in apps.get_app_config("lanes").get_models())
 AT_WORK = Standing("in_progress")

@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "JOBSITE_KEY": SECRET, "DATABASE_URL": processes.test_database(), "JOBS_POLL_S": "0.2",
+    return {**os.environ, "JOBSITE_KEY": SECRET, "DATABASE_URL": processes.database_url(), "JOBS_POLL_S": "0.2",
             "LOG_LEVEL": "INFO"}
 
 

@@ -38,16 +38,13 @@ def until(look: Callable[[], T], seconds: float = 15) -> T:
         time.sleep(min(0.1, max(0.01, waited / 20)))
 
 
-def test_database() -> str:
+def database_url() -> str:
     """The URL of the test database, over TCP or a unix socket."""
     at = connection.settings_dict
     user = quote(at["USER"], safe="") + (":" + quote(at["PASSWORD"], safe="") if at["PASSWORD"] else "")
     host = {"host": at["HOST"]} if at["HOST"] else {}
     port = {"port": at["PORT"]} if at["PORT"] else {}
     return f"postgres://{user}@/{at['NAME']}?{urlencode({**host, **port})}"
-
-
-test_database.__test__ = False  # type: ignore[attr-defined]
 
 
 class Process:
@@ -137,7 +134,7 @@ class Process:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process on the test database."""
-    env = {**os.environ, "DATABASE_URL": test_database(), "JOBS_DEFINITIONS": DEFINITIONS, **FAST, **more}
+    env = {**os.environ, "DATABASE_URL": database_url(), "JOBS_DEFINITIONS": DEFINITIONS, **FAST, **more}
     if "JOBS_DRAIN_GRACE_S" in more and "JOBS_LEASE_S" not in more:
         # A drain must be shorter than the lease (B22); jobs of these tests have leases of their own anyway.
         env["JOBS_LEASE_S"] = str(max(3.0, 2 * float(more["JOBS_DRAIN_GRACE_S"]) + 3))

@@ -9,13 +9,13 @@ import psycopg
 
 from jobs.models import Artifact, Attempt
 from tests.database import row_hash, rows
-from tests.worker.processes import test_database, until
+from tests.worker.processes import database_url, until
 
 
 @contextmanager
 def locked(table):
     """Nobody writes this table meanwhile: whoever tries stands still inside its transaction."""
-    with psycopg.connect(test_database()) as holder:
+    with psycopg.connect(database_url()) as holder:
         holder.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
         yield
 

@@ -8,7 +8,7 @@ from django.db import transaction
 from jobs.models import Receipt, Worker
 from jobs.services import cancellation
 from tests.database import rows
-from tests.worker.processes import test_database, until
+from tests.worker.processes import database_url, until
 
 
 def test_a_job_longer_than_its_leases_keeps_them_all(workers, jobs, tmp_path):
@@ -62,7 +62,7 @@ def test_somebodys_open_transaction_over_one_job_costs_the_others_no_lease(worke
     workers()
     made = [jobs.add("gated", path=str(path), gate=str(gate)) for _ in range(3)]
     until(lambda: path.exists() and path.read_text().count("start") == 3)
-    with transaction.atomic(), psycopg.connect(test_database(), autocommit=True) as other:
+    with transaction.atomic(), psycopg.connect(database_url(), autocommit=True) as other:
         cancellation.cancel(made[0], by="user:test")
         look = "SELECT count(*) FROM jobs_attempt WHERE lease_until > leased_at + interval '5 s' AND job_id = ANY(%s)"
         until(lambda: other.execute(look, [made[1:]]).fetchone()[0] == 2, 12)

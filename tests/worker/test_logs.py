@@ -19,7 +19,7 @@ from jobs.worker.lines import Lines
 from jobs.worker.output import Output
 from tests.edges.caller import Caller, everything
 from tests.edges.test_commands import say
-from tests.worker.processes import test_database, until
+from tests.worker.processes import database_url, until
 from tests.worker.test_atomic import HOOKED
 from tests.worker.test_crashes import locked
 
@@ -124,7 +124,7 @@ def test_explain_and_the_api_show_what_was_logged(workers, jobs, settings):
 def test_lines_that_cannot_be_kept_cost_nothing_but_themselves(workers, jobs):
     """A table that is locked: the settlement has committed, the next job runs within the patience (A64)."""
     worker = workers(slots=2, env=HOOKED)
-    with psycopg.connect(test_database()) as holder:
+    with psycopg.connect(database_url()) as holder:
         holder.execute("LOCK TABLE jobs_attempt_log IN ACCESS EXCLUSIVE MODE")
         job_id = jobs.add("chats-thread")
         jobs.wait(job_id, "completed")

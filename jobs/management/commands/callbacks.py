@@ -100,7 +100,7 @@ class Command(BaseCommand):
 
         target = callback_policy().target(said["url"], "url")
         tenant, body = self._tenant(said), b'{"type":"callback.test"}'
-        headers = signing.test_headers(tenant, body)
+        headers = signing.trial_headers(tenant, body)
         got = sending.post(target, body, {"Content-Type": "application/json", **headers}, callback_policy())
         self.stdout.write(f"{got.code or 'ok'}  {got.status or '-'}  {got.ms} ms  {_line(got.text)}".rstrip())
         if got.code is not None:
